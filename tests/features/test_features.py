@@ -268,6 +268,21 @@ def test_images(tmp_path):
         image.encode(tmp_path / "gone.jpg")
 
 
+def test_an_image_that_was_changed_since_it_was_opened_is_encoded(tmp_path):
+    path = tmp_path / "a.png"
+    pillow.new("RGB", (40, 30), "red").save(path)
+    shown = pillow.open(path)
+    shown.load()
+    assert Image().encode(shown) == path.read_bytes()
+    small = pillow.open(path)
+    small.thumbnail((20, 20))
+    assert pillow.open(io.BytesIO(Image().encode(small))).size == (20, 15)
+    marked = pillow.open(path)
+    marked.putpixel((3, 2), (0, 0, 255))
+    path.write_text("not an image any more")
+    assert pillow.open(io.BytesIO(Image().encode(marked))).getpixel((3, 2)) == (0, 0, 255)
+
+
 def test_videos_in_files(tmp_path):
     data = b"\0\0\0\x18ftypmp42" + bytes(100)
     source = tmp_path / "in" / "A.MP4"

@@ -54,9 +54,8 @@ class Image(FeatureType):
             raise MissingExtraError("encoding images needs Pillow: pip install 'touchfs[video]'") from error
         encode_format = self.encode_format
         if isinstance(value, pillow.Image):
-            source = getattr(value, "filename", "")
-            if source and Path(source).is_file():
-                return Path(source).read_bytes()
+            if (unchanged := _unchanged_file(value)) is not None:
+                return unchanged.read_bytes()
             encode_format = value.format or "PNG"
             if value.mode in _PNG_MODES:
                 encode_format = "PNG"
@@ -79,3 +78,22 @@ class Image(FeatureType):
 
     def __repr__(self) -> str:
         return f"Image(encode_format={self.encode_format!r})"
+
+
+def _unchanged_file(image: Any) -> Path | None:
+    """Return the file that an image of Pillow was opened from, if the image is still what is in it.
+
+    What has been decoded is compared: a thumbnail, or an image that was drawn on, keeps the name of the file.
+    """
+    from PIL import Image as pillow
+
+    name = getattr(image, "filename", "")
+    if not name or not Path(name).is_file():
+        return None
+    try:
+        with pillow.open(name) as stored:
+            is_decoded = not getattr(image, "tile", None)
+            is_same = (stored.size, stored.mode) == (image.size, image.mode)
+            return Path(name) if is_same and not (is_decoded and stored.tobytes() != image.tobytes()) else None
+    except OSError:  # another file took its place
+        return None
