@@ -12,6 +12,7 @@ import pytest
 from cache.caches import PETS, pets, stored
 from memory import peak
 
+from touchfs.errors import NotFoundError
 from touchfs.extent import drive
 from touchfs.features import Features, Image, Sequence, Value, Video
 from touchfs.format.arrow.batch import batch_layout
@@ -332,8 +333,32 @@ def test_values_that_do_not_fit_are_named(tmp_path, workers):
         write("text")
     with pytest.raises(ValueError, match="column 'x'"):
         write(2**70)
-    with pytest.raises(ValueError, match="one of the 3 names"):
-        write_sharded_arrow_cache([(0, {"label": "cow"})], PETS, tmp_path / "x", num_encode_workers=workers)
+    with pytest.raises(ValueError, match=r"column 'label' of example 70: 'cow' is not one of the 3 names"):
+        labels = [(0, {"label": "cat"})] * 70 + [(0, {"label": "cow"})]
+        write_sharded_arrow_cache(labels, PETS, tmp_path / "x", batch_size=67, num_encode_workers=workers)
+    with pytest.raises(NotFoundError, match=r"gone\.png: column 'image' of example 1: "):
+        write_sharded_arrow_cache([(0, {}), (1, {"image": "gone.png"})], PETS, tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_fraction_is_no_integer(tmp_path):
+    """pyarrow alone would write 1 for 1.5."""
+    for feature, value in (
+        (Value("int32"), 1.5),
+        (Value("uint8"), float("nan")),
+        (Sequence(Sequence(Value("int64"))), [[1, 2], None, [2.5]]),
+    ):
+        with pytest.raises(ValueError, match="column 'x' of the examples 0 to 1 does not fit"):
+            write_sharded_arrow_cache([(0, {}), (1, {"x": value})], Features({"x": feature}), tmp_path / "x")
+    whole = [(0, {"x": 2.0}), (1, {"x": None}), (2, {"x": np.float32(3)})]
+    write_sharded_arrow_cache(whole, NUMBERS, tmp_path / "x")
+    assert [row["x"] for row in rows(tmp_path / "x")] == [2, None, 3]
+
+
+@pytest.mark.parametrize("given", [{"x": 1, "y": 2}, (0, 5), (0, {"x": 1}, 2), 5, "ab"])
+def test_a_generator_yields_pairs(tmp_path, given):
+    with pytest.raises(TypeError, match="example 1 is not a pair of a key and a dict: "):
+        write_sharded_arrow_cache(iter([(0, {"x": 1}), given]), NUMBERS, tmp_path / "x")
     assert os.listdir(tmp_path) == []
 
 

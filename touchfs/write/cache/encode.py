@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
 from touchfs.extras import load_pyarrow
 from touchfs.features import ClassLabel, Features, FeatureType, Image, Sequence, Value
 from touchfs.features.base import unwrap_scalar
@@ -37,7 +37,9 @@ _UNCHANGED: Mapping[type[FeatureType], frozenset[type[Any]]] = {
 _LISTS: frozenset[type[Any]] = frozenset({list, type(None)})
 
 Columns: TypeAlias = dict[str, list[Any]]
-Encode: TypeAlias = Callable[[list[Mapping[str, Any]]], Columns]
+# Some examples, and the number of the first.
+Task: TypeAlias = tuple[int, list[Mapping[str, Any]]]
+Encode: TypeAlias = Callable[[Task], Columns]
 
 
 def encode_example(example: Mapping[str, Any], features: Features, *, cache_dir: Path | None = None) -> dict[str, Any]:
@@ -63,7 +65,8 @@ def record_batches(
     """Yield batches of `batch_size` examples, the last one smaller, and report each to `touchfs.progress`.
 
     The generator yields pairs of a key, which is not used, and an example. A missing column is null, and columns
-    without a feature are left out. Raises ArgumentValueError, ArgumentTypeError, and what the generator raises.
+    without a feature are left out. Raises ArgumentValueError and ArgumentTypeError, which name the column and the
+    numbers of the examples, counted from 0, and what the generator raises.
     """
     if batch_size < 1:
         raise ArgumentValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -71,15 +74,23 @@ def record_batches(
         raise ArgumentValueError("a cache needs at least one column: the features are empty")
     schema = features.to_arrow_schema()
     encode = partial(_encode_columns, features=features, cache_dir=cache_dir)
-    examples = (example for _, example in generator)
+    examples = (example for _, example in checked_pairs(generator))
     # Small batches are divided among all threads.
     size = min(_TASK, -(-batch_size // max(num_encode_workers, 1)))
     row = 0
-    while columns := _gather(encode, islice(examples, batch_size), size, features, num_encode_workers):
+    while columns := _gather(encode, islice(examples, batch_size), row, size, features, num_encode_workers):
         batch = _batch(columns, schema, row)
         row += batch.num_rows
         yield batch
         advance(batch.num_rows)
+
+
+def checked_pairs(generator: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yield the pairs of a generator. Raises ArgumentTypeError if it yields dicts alone, or anything else."""
+    for number, pair in enumerate(generator):
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not hasattr(pair[1], "get"):
+            raise ArgumentTypeError(f"example {number} is not a pair of a key and a dict: {pair!r:.80}")
+        yield pair
 
 
 def _batch(columns: Columns, schema: pyarrow.Schema, row: int) -> pyarrow.RecordBatch:
@@ -89,7 +100,7 @@ def _batch(columns: Columns, schema: pyarrow.Schema, row: int) -> pyarrow.Record
         # A column's values go as soon as they are in an array, so that the batch is in memory once only.
         values = columns.pop(field.name)
         try:
-            arrays.append(pa.array(values, field.type))
+            arrays.append(_array(values, field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as error:
             kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentValueError
             where = f"column {field.name!r} of the examples {row} to {row + len(values) - 1}"
@@ -97,11 +108,29 @@ def _batch(columns: Columns, schema: pyarrow.Schema, row: int) -> pyarrow.Record
     return pa.record_batch(arrays, schema=schema)
 
 
+def _array(values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
+    """Return values as an array of a type. Raises ArrowInvalid for floats in a column of integers that are none.
+
+    Only a cast refuses these: pyarrow's conversion drops their fractions. To look for floats takes a third of its time.
+    """
+    pa = load_pyarrow()
+    if pa.types.is_integer(_element(kind)) and pa.types.is_floating(_element(pa.infer_type(values))):
+        return pa.array(values).cast(kind)
+    return pa.array(values, kind)
+
+
+def _element(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """Return the type of what is in lists, also in lists of lists."""
+    while load_pyarrow().types.is_list(kind):
+        kind = kind.value_type
+    return kind
+
+
 def _gather(
-    encode: Encode, examples: Iterator[Mapping[str, Any]], size: int, features: Features, workers: int
+    encode: Encode, examples: Iterator[Mapping[str, Any]], row: int, size: int, features: Features, workers: int
 ) -> Columns | None:
-    """Return the columns of all examples, encoded `size` at a time; None if there is no example."""
-    tasks = iter(lambda: list(islice(examples, size)), [])
+    """Return the columns of all examples, from number `row` on, encoded `size` at a time; None if there is none."""
+    tasks = zip(count(row, size), iter(lambda: list(islice(examples, size)), []))
     columns: Columns = {name: [] for name in features}
     for part in map(encode, tasks) if workers <= 0 else _in_threads(encode, tasks, workers):
         for name, values in part.items():
@@ -109,17 +138,21 @@ def _gather(
     return columns if next(iter(columns.values())) else None
 
 
-def _encode_columns(examples: list[Mapping[str, Any]], features: Features, cache_dir: Path) -> Columns:
+def _encode_columns(task: Task, features: Features, cache_dir: Path) -> Columns:
     """Return what `encode_example` makes of the examples, by column. Most values are not touched at all."""
+    first, examples = task
     columns = {}
     for name, feature in features.items():
         values = [example.get(name) for example in examples]
         if not _unchanged(feature).issuperset(map(type, values)):
-            encode = feature.encode
-            values = [
-                encode(value, cache_dir=cache_dir) if name in example else None
-                for value, example in zip(values, examples, strict=True)
-            ]
+            encoded: list[Any] = []
+            try:
+                for value, example in zip(values, examples, strict=True):
+                    encoded.append(feature.encode(value, cache_dir=cache_dir) if name in example else None)
+            except (ArgumentTypeError, ArgumentValueError, NotFoundError) as error:
+                where = f"column {name!r} of example {first + len(encoded)}"
+                raise type(error)(f"{where}: {error.message}", path=error.path) from error
+            values = encoded
         columns[name] = values
     return columns
 
@@ -130,7 +163,7 @@ def _unchanged(feature: FeatureType) -> frozenset[type[Any]]:
     return _UNCHANGED.get(type(feature), frozenset())
 
 
-def _in_threads(encode: Encode, tasks: Iterator[list[Mapping[str, Any]]], workers: int) -> Iterator[Columns]:
+def _in_threads(encode: Encode, tasks: Iterator[Task], workers: int) -> Iterator[Columns]:
     """Yield what the function makes of the tasks, in order."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="touchfs-encode")
     window: deque[Future[Columns]] = deque()

@@ -24,6 +24,7 @@ from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoReco
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
 from touchfs.progress import advance
+from touchfs.write.cache.encode import checked_pairs
 from touchfs.write.cache.encoded_video import EncodedVideo
 from touchfs.write.cache.lance_file import write_lance
 from touchfs.write.cache.meta import LanceCacheMeta, check_lineage
@@ -85,7 +86,7 @@ def write_lance_video_frames_cache(
     check_lineage(lineage)
     count = int(workers) if workers else os.cpu_count() or 1
     with publish(cache_dir) as building, _Encoder(building.inputs, count, quality, resize) as encoder:
-        inputs = (video_input(key, example, column, feature) for key, example in generator)
+        inputs = (video_input(key, example, column, feature) for key, example in checked_pairs(generator))
         frames = _Frames(encoder.run(inputs), skip_corrupt)
         write_lance(iter(frames), frames.schema, building.path)
         if not frames.videos:
