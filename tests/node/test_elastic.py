@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -348,6 +350,13 @@ def test_a_node_of_ones_own_says_how_its_states_merge() -> None:
     merged = merge_states(states)
     assert merged["state"]["source"]["count"] == 5
     assert sorted(seen + go(make, merged, [None] * 3)[0]) == list(range(9))
+
+
+def test_a_program_that_only_merges_makes_no_nodes() -> None:
+    _, states = go(GRAPHS["mapper"], None, [2, 1])
+    program = "import json; from touchfs.node import merge_states; print(json.dumps(merge_states(json.loads(input()))))"
+    done = subprocess.run([sys.executable, "-c", program], input=to_json(states), text=True, stdout=subprocess.PIPE)
+    assert from_json(done.stdout) == from_json(to_json(merge_states(states)))
 
 
 def test_states_of_a_class_that_is_not_imported_are_refused() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
+import touchfs.node
 from touchfs.errors import UsageError
 from touchfs.node.core.pair_node import NODE_CLASSES
 from touchfs.node.core.saved import Saved
@@ -110,6 +111,9 @@ def _merged(states: list[Saved], lock_step: bool) -> State:
             raise UsageError(
                 f"{state.where}: the ranks' states are of different {kind}: {state.get('config')}, {config}"
             )
+    if kind in touchfs.node.__all__:
+        # Nodes are imported at their first use, and a program that only merges uses none.
+        getattr(touchfs.node, kind)
     if kind not in NODE_CLASSES:
         raise UsageError(f"{where}: no node class {kind!r:.80} is imported: import the module that defines it")
     position = NODE_CLASSES[kind].merge(Ranks(kind, states, epoch, lock_step))

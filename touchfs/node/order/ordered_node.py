@@ -111,5 +111,5 @@ def _check_partition(saved: Saved, partition: Partition) -> None:
     mine = partition.as_json()
     raise UsageError(
         f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
-        "to resume with other ranks, merge the states of all old ones with merge_states"
+        "to resume with other ranks or workers, merge the states of all old ones with merge_states"
     )
