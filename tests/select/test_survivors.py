@@ -121,7 +121,7 @@ def test_it_is_made_once_for_each_dataset_and_meaning(tmp_path: Path) -> None:
 def test_fields_that_no_sample_has(tmp_path: Path) -> None:
     samples = numbered(10)
     for _ in range(2):
-        with pytest.raises(UsageError, match=r'no sample has the field "a b", info\.even: '):
+        with pytest.raises(UsageError, match=r'no sample has the field "a b", info\.even: name one of the \.json, or'):
             found(samples, 'n == 1 or info.even == true or "a b" exists', tmp_path)
     assert samples.looked == 10
     assert found(samples, "info.odd == true and n != 1 and not n > 4", tmp_path) == [3]

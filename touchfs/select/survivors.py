@@ -56,6 +56,8 @@ _SMALL_SAMPLES = 1 << 32
 # Samples evaluated between two reports of progress: some milliseconds if their facts are cached.
 _STEP_SAMPLES = 1 << 12
 _KEPT = 100
+# The fields that a sample may have besides those of its .json.
+_FIELDS = "key, shard, ordinal, segment, size.EXT, text, duration, rate, channels or coding"
 
 
 class Survivors(NamedTuple):
@@ -115,7 +117,7 @@ def survivors(
                 known = _parse(made.fileno(), file, identity, len(samples), len(paths))
     found, counts = known
     if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
-        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name existing fields")
+        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}")
     return found
 
 
