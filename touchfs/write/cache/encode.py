@@ -88,7 +88,7 @@ def record_batches(
 def checked_pairs(generator: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     """Yield the pairs of a generator. Raises ArgumentTypeError if it yields dicts alone, or anything else."""
     for number, pair in enumerate(generator):
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not hasattr(pair[1], "get"):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not hasattr(pair[1], "get"):
             raise ArgumentTypeError(f"example {number} is not a pair of a key and a dict: {pair!r:.80}")
         yield pair
 
