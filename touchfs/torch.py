@@ -10,7 +10,8 @@
 Give a graph that yields batches, such as a sampler, to a loader with `batch_size=None`.
 
 A `StatefulDataLoader` can resume at any point; nothing is replayed. Its state is as large as the graph's, and by
-default taken at each step: a larger `snapshot_every_n_steps` helps if samplers buffer many samples.
+default taken at each step: a larger `snapshot_every_n_steps` helps if samplers buffer many samples. A plain
+`DataLoader` has no state; that of the graph itself stays where it was, because loaders make iterations of their own.
 
 Every pass over a loader is the next epoch, even if the previous pass was not finished. Workers that are restarted for
 each pass count epochs in memory shared with the main process, so a dataset serves one loader at a time. `set_epoch`
