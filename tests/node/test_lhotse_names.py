@@ -179,8 +179,9 @@ def test_what_cannot_be_decoded_is_left_out_if_asked_for(damaged: Path) -> None:
     assert len(make()) == 8
     with pytest.raises(json.JSONDecodeError):
         make(decode=dict)[2]
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(json.JSONDecodeError) as raised:
         list(LazyIndexedManifestIterator(damaged, decode=dict))
+    assert f"in {damaged}: sample 2, key " in raised.value.__notes__[0]
     check_restore(lambda: make(decode=dict, shuffle=True))
     check_restore(lambda: LazyRepeater(make(decode=dict, shuffle=True), 2))
     with warnings.catch_warnings(record=True) as caught:

@@ -49,7 +49,12 @@ class DecodedSamples:
         limit = self.samples.dataset.limits.json
         if sample.content(name).size > limit:
             raise FormatError(too_long("its .json", limit), key=sample.key)
-        value = json.loads(sample[name])
+        try:
+            value = json.loads(sample[name])
+        except ValueError as error:
+            # Its type is Lhotse's, so it stays; it does not say where it was.
+            error.add_note(f"in {self.samples.dataset.source}: sample {ordinal}, key {sample.key!r:.200}")
+            raise
         return sample if self.decode is None else self.decode(value)
 
 
