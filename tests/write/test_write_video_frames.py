@@ -162,7 +162,7 @@ def test_errors(tmp_path, videos):
         (5, TypeError, "Video frame values must be path-like or bytes-like."),
         (None, TypeError, "Video frame values must be path-like or bytes-like."),
     ):
-        with pytest.raises(kind, match=message):
+        with pytest.raises(kind, match=f"column 'video' of example 1: {message}"):
             write([("good", {"video": videos[0]}), ("bad", {"video": value})], target)
     with pytest.raises(ValueError, match="Cannot build a lance-video-frames cache from an empty generator"):
         write([], target)

@@ -14,7 +14,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError, TouchfsError
 from touchfs.extras import load_pyarrow
 from touchfs.features import ClassLabel, Features, FeatureType, Image, Sequence, Value
 from touchfs.features.base import unwrap_scalar
@@ -150,11 +150,15 @@ def _encode_columns(task: Task, features: Features, cache_dir: Path) -> Columns:
                 for value, example in zip(values, examples, strict=True):
                     encoded.append(feature.encode(value, cache_dir=cache_dir) if name in example else None)
             except (ArgumentTypeError, ArgumentValueError, NotFoundError) as error:
-                where = f"column {name!r} of example {first + len(encoded)}"
-                raise type(error)(f"{where}: {error.message}", path=error.path) from error
+                raise of_example(error, name, first + len(encoded)) from error
             values = encoded
         columns[name] = values
     return columns
+
+
+def of_example(error: TouchfsError, column: str, number: int) -> TouchfsError:
+    """Return an error of a value, of the same class, that names the column and the number of its example."""
+    return type(error)(f"column {column!r} of example {number}: {error.message}", path=error.path)
 
 
 def _unchanged(feature: FeatureType) -> frozenset[type[Any]]:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, CorruptVideoError, FormatError
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, CorruptVideoError, FormatError, NotFoundError
 from touchfs.extras import load_pyarrow
 from touchfs.features import Features, Video, features_fingerprint
 from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
 from touchfs.progress import advance
-from touchfs.write.cache.encode import checked_pairs
+from touchfs.write.cache.encode import checked_pairs, of_example
 from touchfs.write.cache.encoded_video import EncodedVideo
 from touchfs.write.cache.lance_file import write_lance
 from touchfs.write.cache.meta import LanceCacheMeta, check_lineage
@@ -86,8 +86,7 @@ def write_lance_video_frames_cache(
     check_lineage(lineage)
     count = int(workers) if workers else os.cpu_count() or 1
     with publish(cache_dir) as building, _Encoder(building.inputs, count, quality, resize) as encoder:
-        inputs = (video_input(key, example, column, feature) for key, example in checked_pairs(generator))
-        frames = _Frames(encoder.run(inputs), skip_corrupt)
+        frames = _Frames(encoder.run(_inputs(generator, column, feature)), skip_corrupt)
         write_lance(iter(frames), frames.schema, building.path)
         if not frames.videos:
             raise frames.nothing()
@@ -119,6 +118,15 @@ def _video_column(features: Features, name: str | None) -> str:
             "column or an explicit video_column."
         )
     return found[0]
+
+
+def _inputs(generator: Iterable[tuple[Any, Mapping[str, Any]]], column: str, feature: Video) -> Iterator[VideoInput]:
+    for number, (key, example) in enumerate(checked_pairs(generator)):
+        try:
+            video = video_input(key, example, column, feature)
+        except (ArgumentTypeError, ArgumentValueError, NotFoundError) as error:
+            raise of_example(error, column, number) from error
+        yield video
 
 
 class _Frames:
