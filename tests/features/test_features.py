@@ -283,6 +283,27 @@ def test_an_image_that_was_changed_since_it_was_opened_is_encoded(tmp_path):
     assert pillow.open(io.BytesIO(Image().encode(marked))).getpixel((3, 2)) == (0, 0, 255)
 
 
+def test_an_image_with_another_palette_and_a_later_frame_are_encoded(tmp_path):
+    path = tmp_path / "a.png"
+    red = pillow.new("P", (4, 3))
+    red.putpalette([255, 0, 0] * 256)
+    red.save(path)
+    shown = pillow.open(path)
+    shown.load()
+    assert Image().encode(shown) == path.read_bytes()
+    for is_loaded in (False, True):
+        with pillow.open(path) as green:
+            if is_loaded:
+                green.load()
+            green.putpalette([0, 255, 0] * 256)
+            assert pillow.open(io.BytesIO(Image().encode(green))).convert("RGB").getpixel((0, 0)) == (0, 255, 0)
+    frames = [pillow.new("L", (4, 3), level) for level in (10, 200)]
+    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+    with pillow.open(tmp_path / "a.tif") as later:
+        later.seek(1)
+        assert pillow.open(io.BytesIO(Image().encode(later))).getpixel((0, 0)) == 200
+
+
 def test_videos_in_files(tmp_path):
     data = b"\0\0\0\x18ftypmp42" + bytes(100)
     source = tmp_path / "in" / "A.MP4"

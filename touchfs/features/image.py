@@ -83,17 +83,24 @@ class Image(FeatureType):
 def _unchanged_file(image: Any) -> Path | None:
     """Return the file that an image of Pillow was opened from, if the image is still what is in it.
 
-    What has been decoded is compared: a thumbnail, or an image that was drawn on, keeps the name of the file.
+    What has been decoded is compared: a thumbnail, or an image that was drawn on, keeps the name of the file. So does a
+    later frame, and readers of the file would take its first one.
     """
     from PIL import Image as pillow
 
     name = getattr(image, "filename", "")
-    if not name or not Path(name).is_file():
+    if not name or not Path(name).is_file() or image.tell():
         return None
     try:
         with pillow.open(name) as stored:
-            is_decoded = not getattr(image, "tile", None)
+            # The palette may be another one before anything is decoded.
+            is_decoded = not getattr(image, "tile", None) or image.mode in ("P", "PA")
             is_same = (stored.size, stored.mode) == (image.size, image.mode)
-            return Path(name) if is_same and not (is_decoded and stored.tobytes() != image.tobytes()) else None
+            return Path(name) if is_same and not (is_decoded and _pixels(stored) != _pixels(image)) else None
     except OSError:  # another file took its place
         return None
+
+
+def _pixels(image: Any) -> tuple[bytes, Any]:
+    """Return the bytes of an image of Pillow, and the palette that they refer to, or None."""
+    return image.tobytes(), image.getpalette()
