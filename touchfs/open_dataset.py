@@ -264,7 +264,8 @@ class OpenDataset(Generic[T]):
 
         The functions of the maps before it run in these threads, so they must be safe for that. Of samples the files
         are fetched, up to 8 MiB of each: from another store they are asked for all at once. An item of a filter is
-        made to be tested, so call `prefetch` before it. With PyTorch's DataLoader the items of a batch are made so.
+        made to be tested, so call `prefetch` before it. PyTorch's DataLoader asks for all items of a batch at once:
+        threads make them, and also run the functions of the maps after it.
 
         A state holds the items that are on their way, so it is of a set with the same `ahead`. Raises UsageError for
         numbers below 1.
