@@ -353,6 +353,9 @@ def test_a_fraction_is_no_integer(tmp_path):
     whole = [(0, {"x": 2.0}), (1, {"x": None}), (2, {"x": np.float32(3)})]
     write_sharded_arrow_cache(whole, NUMBERS, tmp_path / "x")
     assert [row["x"] for row in rows(tmp_path / "x")] == [2, None, 3]
+    mixed = [(0, {"x": np.uint64(1)}), (1, {"x": np.int64(2)})]
+    write_sharded_arrow_cache(mixed, NUMBERS, tmp_path / "y")
+    assert [row["x"] for row in rows(tmp_path / "y")] == [1, 2]
 
 
 @pytest.mark.parametrize("given", [{"x": 1, "y": 2}, (0, 5), (0, {"x": 1}, 2), 5, "ab"])

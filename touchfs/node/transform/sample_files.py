@@ -49,15 +49,22 @@ def fetch_files(sample: Sample) -> None:
 
 
 def prefetched(samples: Iterable[Sample], ahead: int) -> Iterator[Sample]:
-    """The same samples. Those of the next `ahead` whose files are in another store have them fetched."""
+    """The same samples. Those of the next `ahead` whose files are in another store have them fetched.
+
+    Raises the errors of `samples`, after the samples before them.
+    """
     coming = deque[Sample]()
-    for sample in samples:
-        with suppress(TouchfsError):
-            for beginning in beginnings(sample):
-                beginning.prefetch()
-        coming.append(sample)
-        if len(coming) > ahead:
-            yield coming.popleft()
+    try:
+        for sample in samples:
+            with suppress(TouchfsError):
+                for beginning in beginnings(sample):
+                    beginning.prefetch()
+            coming.append(sample)
+            if len(coming) > ahead:
+                yield coming.popleft()
+    except TouchfsError:
+        yield from coming
+        raise
     yield from coming
 
 

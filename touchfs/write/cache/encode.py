@@ -114,9 +114,17 @@ def _array(values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
     Only a cast refuses these: pyarrow's conversion drops their fractions. To look for floats takes a third of its time.
     """
     pa = load_pyarrow()
-    if pa.types.is_integer(_element(kind)) and pa.types.is_floating(_element(pa.infer_type(values))):
+    if pa.types.is_integer(_element(kind)) and _have_floats(values):
         return pa.array(values).cast(kind)
     return pa.array(values, kind)
+
+
+def _have_floats(values: list[Any]) -> bool:
+    pa = load_pyarrow()
+    try:
+        return bool(pa.types.is_floating(_element(pa.infer_type(values))))
+    except pa.ArrowInvalid:  # integers of several types of NumPy
+        return False
 
 
 def _element(kind: pyarrow.DataType) -> pyarrow.DataType:
