@@ -151,7 +151,7 @@ def test_a_path_that_looks_remote_is_one_where_it_is_there(text, here, shards):
 def test_debug_shows_where_an_error_comes_from(touchfs, here):
     done = touchfs("--debug", "ls", "nosuch")
     assert done.returncode == 1
-    assert done.stderr.startswith(b"Traceback") and b"console.py" in done.stderr
+    assert done.stderr.startswith(b"Traceback") and b"dataset_argument.py" in done.stderr
     assert done.stderr.rstrip().endswith(b"NotFoundError: nosuch: no such file or directory")
 
 

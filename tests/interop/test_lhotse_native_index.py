@@ -28,7 +28,7 @@ from lhotse.shar.writers.tar import TarWriter
 from touchfs.errors import FormatError
 from touchfs.format.tar.grouping import Dialect
 from touchfs.format.tar.header import build_header, end_of_archive, padding
-from touchfs.peers.judge import State, judge
+from touchfs.peers.judge import IndexState, judge
 from touchfs.peers.lists import judge_list
 from touchfs.peers.pack import write_pack
 from touchfs.peers.write import write_index
@@ -89,7 +89,7 @@ def pairs(here):
     return "x.tar"
 
 
-def told(data, state=State.STALE):
+def told(data, state=IndexState.STALE):
     found = judge(f"{data}.idx", data)
     assert found.state is state, found
     return found.message
@@ -103,7 +103,7 @@ class TestBytes:
     def test_tar(self, here, keys):
         write_shar_tar("x.tar", keys)
         theirs = create_tar_index("x.tar").read_bytes()
-        assert "for Lhotse" in told("x.tar", State.FITS)
+        assert "for Lhotse" in told("x.tar", IndexState.FITS)
         write_index("x.tar", "x.tar.idx", LHOTSE)
         assert Path("x.tar.idx").read_bytes() == theirs
 
@@ -113,7 +113,7 @@ class TestBytes:
     def test_jsonl(self, here, data):
         Path("x.jsonl").write_bytes(data)
         theirs = create_jsonl_index("x.jsonl").read_bytes()
-        told("x.jsonl", State.FITS)
+        told("x.jsonl", IndexState.FITS)
         write_index("x.jsonl", "x.jsonl.idx", None)
         assert Path("x.jsonl.idx").read_bytes() == theirs
 
@@ -171,7 +171,7 @@ class TestStale:
         assert "sample 1 is at byte 9 in it" in told(rows)
         Path(rows).write_text("".join(f'{{"n": {n}}}\n' for n in range(7, -1, -1)))
         assert read_rows(rows) == list(range(7, -1, -1))
-        told(rows, State.FITS)  # all lines are where they were: the index is right
+        told(rows, IndexState.FITS)  # all lines are where they were: the index is right
 
     def test_data_that_was_cut(self, rows):
         os.truncate(rows, 36)
@@ -192,11 +192,11 @@ class TestStale:
         with pytest.raises(ValueError):
             IndexedJsonlReader(rows)[0]
         assert IndexedJsonlReader(rows)[7]["n"] == 7  # so that nobody may notice
-        assert told(rows, State.DAMAGED) == "offset 0 comes after 9 (at byte 8)"
+        assert told(rows, IndexState.DAMAGED) == "offset 0 comes after 9 (at byte 8)"
         np.array(good, ">u8").tofile("x.jsonl.idx")
         with pytest.raises(OSError):
             IndexedJsonlReader(rows)[1]
-        assert "big-endian" in told(rows, State.DAMAGED)
+        assert "big-endian" in told(rows, IndexState.DAMAGED)
 
     def test_the_source_of_a_pack(self, rows):
         key = CollectionSpec("manifest", "jsonl", rows, (rows,))
@@ -206,7 +206,7 @@ class TestStale:
         with pytest.raises(ValueError):
             list(read)  # only because lines are longer now
         (found,) = judge_list("x.idxpack")
-        assert (found.state, "110 bytes, and 72 when" in found.message) == (State.STALE, True)
+        assert (found.state, "110 bytes, and 72 when" in found.message) == (IndexState.STALE, True)
 
     def test_a_flipped_bit_in_a_pack(self, rows):
         key = CollectionSpec("manifest", "jsonl", rows, (rows,))
@@ -216,7 +216,7 @@ class TestStale:
         Path("x.idxpack").write_bytes(data)
         IndexPack("x.idxpack").close()
         (found,) = judge_list("x.idxpack")
-        assert (found.state, "checksum" in found.message) == (State.DAMAGED, True)
+        assert (found.state, "checksum" in found.message) == (IndexState.DAMAGED, True)
 
 
 class TestDamagedTars:
@@ -288,7 +288,7 @@ class TestLines:
             read_rows("x.jsonl")
         np.array([0, 10, 19], "<u8").tofile("x.jsonl.idx")  # as Energon leaves it out
         assert read_rows("x.jsonl") == [0, 1]
-        assert told("x.jsonl", State.FITS) == "2 samples, a line each but for blank ones"
+        assert told("x.jsonl", IndexState.FITS) == "2 samples, a line each but for blank ones"
 
     def test_a_byte_order_mark(self, here):
         Path("x.jsonl").write_bytes(b'\xef\xbb\xbf{"n": 0}\n')
@@ -315,7 +315,7 @@ def test_the_size_that_lhotses_packer_refuses(here):
     assert numbers("x.tar.idx") == [0, 10240]
     with pytest.raises(ValueError, match="Invalid sentinel"):
         write_index_pack("x.idxpack", [spec])
-    assert "for Lhotse" in told("x.tar", State.FITS)
+    assert "for Lhotse" in told("x.tar", IndexState.FITS)
     write_index("x.tar", "x.tar.idx", LHOTSE)
     assert numbers("x.tar.idx") == [0, 20480]
     write_index_pack("x.idxpack", [spec])
