@@ -53,8 +53,10 @@ def rows(table: pa.Table) -> list[dict]:
 
 names = st.text(st.sampled_from("ab.-_/ %+é中"), min_size=1, max_size=8)
 texts = st.text(max_size=20)
-json_values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | texts
-json_values |= st.lists(st.integers(), max_size=3) | st.dictionaries(texts, st.floats(allow_nan=False), max_size=2)
+# JSON has neither NaN nor infinities: the former becomes null, the latter text.
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | numbers | texts
+json_values |= st.lists(st.integers(), max_size=3) | st.dictionaries(texts, numbers, max_size=2)
 IMAGES = {kind: make_image(kind, (5, 4)) for kind in ("jpg", "png", "webp", "gif", "bmp", "tiff")}
 TIFFS = [make_tiff(frames, compression) for frames in (1, 3) for compression in ("jpeg", "tiff_lzw")]
 
@@ -103,7 +105,7 @@ def item_rows(draw) -> list[dict]:
     """Rows of which no tar was read: several items of one position, and positions that are far apart."""
     found = []
     for sample_id in draw(st.lists(names, max_size=3, unique=True)):
-        found.append(metadata(sample_id, score=draw(st.none() | st.floats(allow_nan=False, allow_infinity=False))))
+        found.append(metadata(sample_id, score=draw(st.none() | numbers)))
         positions = draw(st.lists(st.integers(0, 4) | st.integers(0, 2**31 - 1), max_size=6))
         for position in sorted(positions):
             if draw(st.booleans()):
