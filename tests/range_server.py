@@ -17,6 +17,22 @@ RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 FAULTS = ("late", "reset", "cut", "500", "503", "429", "other range", "garbage range")
 
 
+class SlowReplies:
+    """A fault that delays each reply, and counts: `most` is how many requests waited at once."""
+
+    def __init__(self, seconds: float = 0.2) -> None:
+        self._seconds, self._waiting, self._lock = seconds, 0, threading.Lock()
+        self.most = 0
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._waiting += 1
+            self.most = max(self.most, self._waiting)
+        time.sleep(self._seconds)
+        with self._lock:
+            self._waiting -= 1
+
+
 class RangeServer(ThreadingHTTPServer):
     """`files` has bytes and etag by path; an empty etag is not sent. `fault` chooses one for each ranged request."""
 

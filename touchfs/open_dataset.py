@@ -267,11 +267,9 @@ class OpenDataset(Generic[T]):
         made to be tested, so call `prefetch` before it. PyTorch's DataLoader asks for all items of a batch at once:
         threads make them, and also run the functions of the maps after it.
 
-        A state holds the items that are on their way, so it is of a set with the same `ahead`. Raises UsageError for
-        numbers below 1.
+        A state holds the items that are on their way, so it is of a set with the same `ahead`. Raises UsageError
+        for numbers that are no integers from 1 on.
         """
-        if ahead < 1 or threads < 1:
-            raise UsageError(f"prefetch makes 1 or more items ahead, in 1 or more threads, not {ahead} in {threads}")
         return OpenDataset(self._samples, self._seed, self._steps.then(PrefetchStep(ahead, threads)))
 
     def segments(self) -> OpenDataset[Sample]:

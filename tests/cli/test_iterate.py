@@ -6,13 +6,11 @@ import os
 import random
 import subprocess
 import tarfile
-import threading
-import time
 from itertools import chain
 
 import pyarrow as pa
 import pytest
-from range_server import range_server
+from range_server import SlowReplies, range_server
 from speech import COMMAND
 from tars import write_tar
 
@@ -172,21 +170,11 @@ def test_errors_of_shards_are_a_line_on_stderr(here, touchfs):
 def test_a_tar_of_samples_of_another_store_waits_for_many_of_them_at_once(text, touchfs, tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     files = {f"s{number:02}.bin": random.Random(number).randbytes(1 << 20) for number in range(24)}
-    now, most, lock = [], [], threading.Lock()
-
-    def slow():
-        with lock:
-            now.append(1)
-            most.append(len(now))
-        time.sleep(0.2)
-        with lock:
-            now.pop()
-
     with range_server() as server:
         url = server.put("/one.tar", write_tar(tmp_path / "one.tar", files).read_bytes())
         assert len(lines(text, url)) == len(files)
-        server.fault = slow
+        server.fault = slow = SlowReplies()
         made = touchfs("iterate", url, "--shuffle", "7", "--format", "tar", "--requests", "8").stdout
     with tarfile.open(fileobj=io.BytesIO(made)) as tar:
         assert {member.name: tar.extractfile(member).read() for member in tar} == files
-    assert 4 <= max(most) <= 8
+    assert 4 <= slow.most <= 8

@@ -122,7 +122,7 @@ def test_whoever_reads_a_file_gets_its_error(server, monkeypatch):
         late[-1]["bin"]
 
 
-@pytest.mark.parametrize("arguments", [(0,), (4, 0), (-1,)])
+@pytest.mark.parametrize("arguments", [(0,), (4, 0), (-1,), (1.5,), ("3",), (True,)])
 def test_numbers_that_make_no_sense_are_refused(server, arguments):
     with pytest.raises(UsageError, match="1 or more"):
         touchfs.open(f"{server.url}/one.tar").prefetch(*arguments)

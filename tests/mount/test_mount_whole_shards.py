@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 from mounts import touchfs, wait_until
 from processes import children, runs
-from range_server import range_server
+from range_server import SlowReplies, range_server
 from tars import write_tar
 
 SIZE = 3_000_000
@@ -81,23 +79,13 @@ def test_readers_and_the_program_share_one_limit_of_requests(server, put, fetchi
     """A store that allows so many requests gets no more of one mount."""
     samples = {name: put(name) for name in ("a", "b", "c", "d")}
     assert touchfs("index", f"{server.url}/set/").returncode == 0
-    now, most, lock = [], [], threading.Lock()
-
-    def slow():
-        with lock:
-            now.append(1)
-            most.append(len(now))
-        time.sleep(0.2)
-        with lock:
-            now.pop()
-
-    server.fault = slow
+    server.fault = slow = SlowReplies()
     mounted, log = fetching("--requests", 4)
     with ThreadPoolExecutor(len(samples)) as readers:
         paths = {name: mounted.path / f"shards/{name}/{name}.bin" for name in samples}
         assert dict(zip(paths, readers.map(Path.read_bytes, paths.values()), strict=True)) == samples
     wait_until(lambda: "4 of 4 files are on this machine" in log())
-    assert 2 <= max(most) <= 4
+    assert 2 <= slow.most <= 4
 
 
 def test_a_shard_that_cannot_be_fetched_stops_no_other_one(server, put, fetching):

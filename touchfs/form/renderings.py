@@ -103,7 +103,7 @@ class Rendered(Form):
         return Timing(frames, rate, channels, sample_format) if rendering.file == "wav" else Timing(frames, rate)
 
     def _measured(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
-        """The content of a file whose size only the recording tells, or the rendering of it. Blocks."""
+        """The content of a file of unknown size, or its rendering. Reads the recording to find the size. Blocks."""
         wav = self.wav(self.form.measured(extent, detail, limits), extent, detail, limits)
         if wav is not None:
             return wav

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
-from touchfs.node.transform.prefetcher import LazyPrefetcher, make_ahead
+from touchfs.node.transform.prefetcher import LazyPrefetcher, check_numbers, make_ahead
 
 # A function that returns the item at a position from 0 on.
 ItemAt = Callable[[int], Any]
@@ -72,14 +72,14 @@ class FilterStep:
     def node(self, source: Any) -> LazyFilter:
         return LazyFilter(source, self.predicate)
 
-    def length(self, before: int) -> int:
+    def length(self, before: int) -> NoReturn:
         raise TypeError(
             "a filtered set has no length and no i-th item; use where(...) for what is known of samples, or "
             "touchfs.torch.NodeIterableDataset(ds) for a DataLoader"
         )
 
-    def item_at(self, item_before: ItemAt, before: int) -> ItemAt:
-        raise TypeError("a filtered set has no i-th item")
+    def item_at(self, item_before: ItemAt, before: int) -> NoReturn:
+        self.length(before)
 
     def __str__(self) -> str:
         return f"filter({self.predicate!r})"
@@ -108,11 +108,17 @@ class BatchStep:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchStep:
-    """The same items. An iteration makes the next `ahead` of them, in `threads` threads."""
+    """The same items. An iteration makes the next `ahead` of them, in `threads` threads.
+
+    Raises UsageError for numbers that are no integers from 1 on.
+    """
 
     ahead: int
     threads: int
     is_item_by_item: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_numbers(self.ahead, self.threads)
 
     def node(self, source: Any) -> LazyPrefetcher:
         return LazyPrefetcher(source, self.ahead, self.threads)

@@ -34,8 +34,7 @@ class LazyPrefetcher(BufferingNode):
     """
 
     def __init__(self, source: Any, ahead: int = 16, threads: int = 4) -> None:
-        if ahead < 1 or threads < 1:
-            raise UsageError(f"a prefetcher makes 1 or more ahead, in 1 or more threads, not {ahead} in {threads}")
+        check_numbers(ahead, threads)
         super().__init__(source)
         self.ahead = ahead
         self.threads = threads
@@ -87,6 +86,12 @@ class PrefetcherIteration(TransformIteration):
     def position(self) -> State:
         tokens = [token for token, _ in self.window] + [token for token, _ in self.waiting]
         return {**super().position(), "ahead": tokens, "drained": self.drained}
+
+
+def check_numbers(ahead: int, threads: int) -> None:
+    """Raise UsageError unless both are integers from 1 on."""
+    if any(type(number) is not int or number < 1 for number in (ahead, threads)):
+        raise UsageError(f"prefetching makes 1 or more items ahead, in 1 or more threads, not {ahead!r} in {threads!r}")
 
 
 def make_ahead(make: Make) -> Any:

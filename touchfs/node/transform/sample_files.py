@@ -35,14 +35,14 @@ class Beginning(NamedTuple):
 
 
 def beginnings(sample: Sample) -> Iterator[Beginning]:
-    """What is fetched of each file of a sample. Raises the errors of its contents."""
+    """The beginning of each file of a sample, which is what is fetched. Raises the errors of its contents."""
     for extension in sample:
         content = sample.content(extension)
         yield Beginning(content, min(content.size, FILE_MAX))
 
 
 def fetch_files(sample: Sample) -> None:
-    """Have the files of a sample here soon. Whoever reads them gets their errors."""
+    """Have the beginnings of a sample's files here soon. An error is left to the program that reads the file."""
     with suppress(TouchfsError):
         for beginning in beginnings(sample):
             beginning.fetch()

@@ -51,7 +51,7 @@ def directory_of(source: str, store: Store = DATA) -> str:
 
 
 def shared_directories(paths: Iterable[str]) -> list[str]:
-    """Return the directories in which many paths are. One listing of each tells a `Look` about all of these paths.
+    """Return the directories that contain many of the paths. One listing of each gives a `Look` all of its paths.
 
     Directories of web servers are left out: their listings do not tell enough.
     """
