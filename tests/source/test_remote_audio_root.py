@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from range_server import range_server
+from range_server import SlowReplies, range_server
 from stores import STORES, place_in
 
 import touchfs
@@ -112,19 +112,12 @@ def test_cuts_of_lhotse_name_urls(files):
 @pytest.mark.parametrize("kind", ["list.jsonl", "wav.scp"])
 def test_files_are_looked_at_together_and_once(kind, files, tmp_path):
     """Each takes two requests, and a list may name ten thousand."""
-    data, now, most = (files / "a.wav").read_bytes(), [], []
+    data = (files / "a.wav").read_bytes()
     names = [f"{number // 3}.wav" for number in range(60)]
-
-    def slowly():
-        now.append(None)
-        most.append(len(now))
-        time.sleep(0.1)
-        now.pop()
-
     with range_server() as server:
         for name in names:
             server.put(f"/set/{name}", data)
-        server.fault = slowly
+        server.fault = slow = SlowReplies(0.1)
         if kind == "wav.scp":
             (tmp_path / kind).write_text("".join(f"{number} {name}\n" for number, name in enumerate(names)))
         else:
@@ -134,7 +127,7 @@ def test_files_are_looked_at_together_and_once(kind, files, tmp_path):
         dataset = open_dataset(str(source), options=options, in_memory=True)
         assert dataset.samples == len(names)
         assert not dataset.shards[0].report
-        assert max(most) > 4
+        assert slow.most > 4
         assert len(server.ranges) == len(set(names))
 
 
