@@ -24,13 +24,14 @@ from touchfs.cache import (
     cache_fingerprint,
     detect_cache_format,
     detect_cache_layout,
+    encode_example,
     open_cache,
     read_shard,
     read_sharded_cache_meta,
     validate_sharded_cache,
     write_sharded_arrow_cache,
 )
-from touchfs.errors import TouchfsError
+from touchfs.errors import ArgumentTypeError, TouchfsError
 from touchfs.shard.tables.files import listed_shards
 
 NUMBERS = Features({"x": Value("int64")})
@@ -78,6 +79,25 @@ def test_an_open_cache(tmp_path, options):
 
 def test_a_cache_is_opened_without_features(place):
     assert open_cache(place, None).backend.get_row(7) == stored(7)
+
+
+def test_features_may_be_a_plain_dict(tmp_path):
+    plain = dict(PETS)
+    meta = write_sharded_arrow_cache(pets(3), plain, tmp_path / "x")
+    assert meta == validate_sharded_cache(tmp_path / "x", plain)
+    assert open_cache(tmp_path / "x", plain).backend.table.to_pylist() == [stored(i) for i in range(3)]
+    assert encode_example({"label": "dog", "score": 1}, plain) == {"label": 1, "score": 1}
+    for call in (
+        lambda given: write_sharded_arrow_cache(pets(3), given, tmp_path / "y"),
+        lambda given: validate_sharded_cache(tmp_path / "x", given),
+        lambda given: open_cache(tmp_path / "x", given),
+        lambda given: encode_example({"label": "dog"}, given),
+    ):
+        with pytest.raises(ArgumentTypeError, match="Feature 'label' must be a FeatureType, got str"):
+            call({**PETS, "label": "int64"})
+        with pytest.raises(ArgumentTypeError, match=r"features are a mapping from .*, not list"):
+            call(["label"])
+    assert not (tmp_path / "y").exists()
 
 
 def test_backend_kwargs_are_ignored(place):

@@ -127,6 +127,21 @@ def test_arrow_schema():
         Features({"x": "int32"}).to_arrow_schema()
 
 
+def test_a_plain_mapping_is_features_if_its_values_are():
+    import datasets
+
+    plain = dict(EVERY)
+    assert Features.of(plain) == EVERY and list(Features.of(plain)) == list(EVERY)
+    assert type(Features.of(plain)) is Features and Features.of(EVERY) is EVERY
+    with pytest.raises(
+        TypeError, match="Feature 'x' must be a FeatureType, got Value: take one of the types of touchfs"
+    ):
+        Features.of({"x": datasets.Value("int32")})
+    for given, kind in ((["x"], "list"), (None, "NoneType"), ("{}", "str")):
+        with pytest.raises(TypeError, match=f"features are a mapping from .*, not {kind}$"):
+            Features.of(given)
+
+
 def test_json_form_round_trips():
     text = json.dumps(EVERY.to_json())
     again = Features.from_json(text)

@@ -12,7 +12,7 @@ from conformance import Expected, check_shard
 from shown import files
 
 from touchfs.catalog.catalog import Catalog
-from touchfs.errors import FormatError, UsageError
+from touchfs.errors import ArgumentTypeError, FormatError, UsageError
 from touchfs.features import Array3D, ClassLabel, Features, Video
 from touchfs.features.file import EXTENSION_KEY
 from touchfs.indexing import open_dataset
@@ -144,6 +144,8 @@ def test_keys(tmp_path):
     for name, problem in (("x", "has no column 'x' for --key"), ("image", "cannot have keys")):
         _, report = indexed(path, Options(key_column=name))
         assert problem in report
+    with pytest.raises(ArgumentTypeError, match=r"given as text, such as json\.dumps.*, not as Features$"):
+        Options(features=Features(label=ClassLabel(names=["a", "b"])))
     with pytest.raises(UsageError, match="no layout"):
         Options(layout="deep")
 

@@ -11,7 +11,7 @@ import pytest
 from memory import peak
 
 from touchfs.backend import LanceBackend
-from touchfs.errors import ArgumentValueError
+from touchfs.errors import ArgumentTypeError, ArgumentValueError
 from touchfs.features import ClassLabel, Features, Sequence, Value, Video, features_fingerprint
 from touchfs.progress import listening
 from touchfs.write.cache.lance_rows import write_lance_cache
@@ -154,6 +154,16 @@ except MissingExtraError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert f"touchfs[{'lance' if missing == 'lance' else 'arrow'}]" in done.stdout
     assert not (tmp_path / "c").exists()
+
+
+def test_features_may_be_a_plain_dict(tmp_path):
+    meta = write_lance_cache(examples(3), dict(FEATURES), tmp_path / "c")
+    assert (meta.num_rows, meta.schema_fingerprint) == (3, features_fingerprint(FEATURES))
+    with pytest.raises(
+        ArgumentTypeError, match="features are a mapping from names of columns to feature types, not list"
+    ):
+        write_lance_cache(examples(3), list(FEATURES), tmp_path / "d")
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_column_with_a_dot_is_refused_before_anything_is_written(tmp_path):

@@ -180,6 +180,14 @@ def test_an_explicit_column(tmp_path, videos):
     assert (found["video_column"], found["videos"][0]["metadata"]) == ("first", {"other": "not a video"})
 
 
+def test_features_may_be_a_plain_dict(tmp_path, videos):
+    write_lance_video_frames_cache([("a", {"video": videos[0], "label": 1})], dict(FEATURES), tmp_path / "c")
+    assert members(tmp_path / "c")["features"] == FEATURES.to_json()
+    with pytest.raises(TypeError, match="Feature 'label' must be a FeatureType, got str"):
+        write_lance_video_frames_cache([], {**FEATURES, "label": "int64"}, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_generator_that_raises_leaves_nothing(tmp_path, videos):
     threads = set()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from touchfs.errors import CacheFormatError
-from touchfs.features import ClassLabel, Features, features_fingerprint
+from touchfs.features import ClassLabel, Features, FeatureType, features_fingerprint
 from touchfs.format.arrow.metadata import MAGIC, TAIL
 from touchfs.format.cache_metadata.layouts import LanceMetadata, ShardedMetadata, VideoFramesMetadata
 from touchfs.format.cache_metadata.parse import parse_lance, parse_member, parse_sharded
@@ -44,10 +44,13 @@ def read_sharded_cache_meta(cache_dir: str | os.PathLike[str]) -> ShardedCacheMe
     return ShardedCacheMeta.of(Path(cache_dir), read_sharded(hold_cache(cache_dir)))
 
 
-def validate_sharded_cache(cache_dir: str | os.PathLike[str], features: Features) -> ShardedCacheMeta:
-    """As `read_sharded_cache_meta`, and raise CacheFormatError if the cache was made of other features."""
+def validate_sharded_cache(cache_dir: str | os.PathLike[str], features: Mapping[str, FeatureType]) -> ShardedCacheMeta:
+    """As `read_sharded_cache_meta`, and raise CacheFormatError if the cache was made of other features.
+
+    Raises ArgumentTypeError for features that are none.
+    """
     metadata = read_sharded(hold_cache(cache_dir))
-    check_features(metadata, features)
+    check_features(metadata, Features.of(features))
     return ShardedCacheMeta.of(Path(cache_dir), metadata)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from touchfs.cache.metadata import check_features, read_lance, read_sharded
 from touchfs.errors import CacheFormatError, MissingFileError, TouchfsError, map_os_errors
 from touchfs.extras import load_pyarrow
-from touchfs.features import Features
+from touchfs.features import Features, FeatureType
 from touchfs.format.cache_metadata.layouts import ARROW_SHARDS, LANCE_ROWS, LANCE_VIDEO_FRAMES
 from touchfs.format.cache_metadata.parse import parse_member
 from touchfs.posix.published import HeldDirectory, HeldPath
@@ -39,7 +39,7 @@ class CacheOpenResult:
 
 def open_cache(
     cache_dir: str | os.PathLike[str],
-    features: Features | None,
+    features: Mapping[str, FeatureType] | None,
     *,
     backend_kwargs: Mapping[str, Any] | None = None,
 ) -> CacheOpenResult:
@@ -49,18 +49,20 @@ def open_cache(
     another one takes its place. `backend_kwargs` are options of the backend: none of Arrow shards, where they are
     ignored; `batch_readahead` of Lance rows; and all of LanceVideoFramesBackend, whose rows are windows.
 
-    Raises MissingFileError without metadata, CacheFormatError, and MissingExtraError.
+    Raises MissingFileError without metadata, CacheFormatError, ArgumentTypeError for features that are none, and
+    MissingExtraError.
     """
+    expected = None if features is None else Features.of(features)
     options = dict(backend_kwargs or {})
     while True:
         directory = hold_cache(cache_dir)
         layout = parse_member(read_metadata(directory), "layout", directory.place)
         if layout == ARROW_SHARDS:
-            return _open_shards(directory, features)
+            return _open_shards(directory, expected)
         if layout not in (LANCE_ROWS, LANCE_VIDEO_FRAMES):
             raise CacheFormatError(f"Unknown cache layout {layout!r} in {directory.place}")
         try:
-            opened = (_open_rows if layout == LANCE_ROWS else _open_windows)(directory, features, options)
+            opened = (_open_rows if layout == LANCE_ROWS else _open_windows)(directory, expected, options)
         except TouchfsError:
             if directory.is_current:
                 raise

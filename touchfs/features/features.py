@@ -24,12 +24,10 @@ class Features(dict[str, FeatureType]):
         Raises ArgumentTypeError if a value is not a FeatureType, and MissingExtraError without pyarrow.
         """
         pa = load_pyarrow()
-        fields = []
-        for name, feature in self.items():
-            if not isinstance(feature, FeatureType):
-                raise ArgumentTypeError(f"Feature '{name}' must be a FeatureType, got {type(feature).__name__}")
-            fields.append(pa.field(name, feature.to_arrow_type(), metadata=feature.arrow_metadata()))
-        return pa.schema(fields)
+        return pa.schema(
+            pa.field(name, feature.to_arrow_type(), metadata=feature.arrow_metadata())
+            for name, feature in Features.of(self).items()
+        )
 
     def fingerprint_data(self) -> str:
         """Return the text of which the fingerprint of a cache is made: the `repr` of a dict."""
@@ -38,6 +36,20 @@ class Features(dict[str, FeatureType]):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form (docs/caches.md), for `json.dumps`."""
         return {name: feature.to_json() for name, feature in self.items()}
+
+    @classmethod
+    def of(cls, given: Mapping[str, FeatureType]) -> Features:
+        """Return features as they are, and a plain mapping as features. Raises ArgumentTypeError for anything else."""
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise ArgumentTypeError(f"features are a mapping from names of columns to feature types, not {kind}")
+        for name, feature in given.items():
+            if not isinstance(feature, FeatureType):
+                kind = type(feature).__name__
+                raise ArgumentTypeError(
+                    f"Feature '{name}' must be a FeatureType, got {kind}: take one of the types of touchfs.cache"
+                )
+        return given if isinstance(given, cls) else cls(given)
 
     @classmethod
     def from_json(cls, form: str | Mapping[str, Any]) -> Features:

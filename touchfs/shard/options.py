@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from touchfs.errors import UsageError
+from touchfs.errors import ArgumentTypeError, UsageError
 from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
 from touchfs.format.metainfo import RATE_MAX
 from touchfs.limits import LIMITS, Limits
@@ -37,7 +37,8 @@ class Options:
     """Options for reading shards.
 
     `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members;
-    `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range.
+    `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range, and
+    ArgumentTypeError for features that are no text.
 
     For tables, `key_column` has the keys of samples (None: the first of `id`, `key` and `__key__`), `layout` says how
     files are named (None: `FLAT` if one column has files), and `features` is the JSON of the types of their columns
@@ -69,6 +70,11 @@ class Options:
             raise UsageError(f"no rule for segments {self.segments!r}: there are {', '.join(SEGMENT_RULES)}")
         if self.layout not in (None, FLAT, NESTED):
             raise UsageError(f"no layout {self.layout!r}: there are {FLAT} and {NESTED}")
+        if not isinstance(self.features, str | None):
+            kind = type(self.features).__name__
+            raise ArgumentTypeError(
+                f"the features of a table are given as text, such as json.dumps(features.to_json()), not as {kind}"
+            )
         if self.kind not in (None, INTERLEAVED):
             raise UsageError(f"no kind {self.kind!r}: there is {INTERLEAVED}")
         if self.on_error not in ITEM_POLICIES:

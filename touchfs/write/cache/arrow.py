@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
-from touchfs.features import Features, Video, features_fingerprint
+from touchfs.features import Features, FeatureType, Video, features_fingerprint
 from touchfs.format.cache_metadata.layouts import ShardedMetadata
 from touchfs.write.cache.encode import record_batches
 from touchfs.write.cache.meta import ShardedCacheMeta, check_lineage
@@ -26,7 +26,7 @@ SHARD_NAME = "shard-{:05d}.arrow"
 
 def write_sharded_arrow_cache(
     generator: Iterable[tuple[Any, Mapping[str, Any]]],
-    features: Features,
+    features: Mapping[str, FeatureType],
     cache_dir: str | os.PathLike[str],
     *,
     shard_size_bytes: float = DEFAULT_SHARD_SIZE_BYTES,
@@ -54,6 +54,7 @@ def write_sharded_arrow_cache(
     MissingExtraError without pyarrow, and what the generator raises. Then nothing is left behind, and an old cache
     stays.
     """
+    features = Features.of(features)
     if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
         raise ArgumentValueError(
             "Video(storage='frames') requires storage_format='lance': "

@@ -42,11 +42,14 @@ Task: TypeAlias = tuple[int, list[Mapping[str, Any]]]
 Encode: TypeAlias = Callable[[Task], Columns]
 
 
-def encode_example(example: Mapping[str, Any], features: Features, *, cache_dir: Path | None = None) -> dict[str, Any]:
+def encode_example(
+    example: Mapping[str, Any], features: Mapping[str, FeatureType], *, cache_dir: Path | None = None
+) -> dict[str, Any]:
     """Return the values of an example as pyarrow takes them, by their features.
 
     Scalars of NumPy in columns without a feature become Python's. Files beside the table are put into `cache_dir`.
     """
+    features = Features.of(features)
     encoded = {}
     for name, value in example.items():
         feature = features.get(name)

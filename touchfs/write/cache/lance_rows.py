@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
-from touchfs.features import Features, Video, features_fingerprint
+from touchfs.features import Features, FeatureType, Video, features_fingerprint
 from touchfs.format.cache_metadata.layouts import LanceMetadata
 from touchfs.write.cache.encode import record_batches
 from touchfs.write.cache.lance_file import CountedBatches, check_column_names, write_lance
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def write_lance_cache(
     generator: Iterable[tuple[Any, Mapping[str, Any]]],
-    features: Features,
+    features: Mapping[str, FeatureType],
     cache_dir: str | os.PathLike[str],
     *,
     batch_size: int = 1000,
@@ -42,6 +42,7 @@ def write_lance_cache(
     MissingExtraError without pylance, and what the generator raises. Then nothing is left behind, and an old cache
     stays.
     """
+    features = Features.of(features)
     if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
         raise ArgumentValueError("Video(storage='frames') has a layout of its own: use write_lance_video_frames_cache")
     check_column_names(features)

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, CorruptVideoError, FormatError, NotFoundError
 from touchfs.extras import load_pyarrow
-from touchfs.features import Features, Video, features_fingerprint
+from touchfs.features import Features, FeatureType, Video, features_fingerprint
 from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
@@ -45,7 +45,7 @@ _SIDE_MAX = 16383
 
 def write_lance_video_frames_cache(
     generator: Iterable[tuple[Any, Mapping[str, Any]]],
-    features: Features,
+    features: Mapping[str, FeatureType],
     cache_dir: str | os.PathLike[str],
     *,
     video_column: str | None = None,
@@ -75,6 +75,7 @@ def write_lance_video_frames_cache(
     cache, SourceError, MissingExtraError without pylance, PyAV or Pillow, and what the generator raises. Then nothing
     is left behind, and an old cache stays.
     """
+    features = Features.of(features)
     column = _video_column(features, video_column)
     feature = features[column]
     if not isinstance(feature, Video) or feature.storage != "frames":
