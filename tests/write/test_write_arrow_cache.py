@@ -14,7 +14,7 @@ from memory import peak
 
 from touchfs.errors import NotFoundError
 from touchfs.extent import drive
-from touchfs.features import Features, Image, Sequence, Value, Video
+from touchfs.features import ClassLabel, Features, Image, Sequence, Value, Video
 from touchfs.format.arrow.batch import batch_layout
 from touchfs.format.arrow.cells import cells
 from touchfs.format.arrow.file import parse_arrow
@@ -339,6 +339,29 @@ def test_values_that_do_not_fit_are_named(tmp_path, workers):
     with pytest.raises(NotFoundError, match=r"gone\.png: column 'image' of example 1: "):
         write_sharded_arrow_cache([(0, {}), (1, {"image": "gone.png"})], PETS, tmp_path / "x")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("label", [ClassLabel(names=["cat", "dog", "owl"]), ClassLabel(num_classes=3)])
+def test_labels_are_numbers_of_classes(tmp_path, label):
+    """Exactly those that Hugging Face's `datasets` takes, whose -1 is no label."""
+    import datasets
+
+    theirs = datasets.ClassLabel(names=label.names)
+    for given in (-2, 3, 7, 2**40, np.int64(-2), np.array([3]), 3.0):
+        with pytest.raises((ValueError, TypeError)):
+            theirs.encode_example(given)
+        examples = [(0, {"x": 1})] * 70 + [(1, {"x": given})]
+        with pytest.raises(
+            ValueError, match=r"column 'x' of example 70: no class has the number .*: there are 3, and a"
+        ):
+            write_sharded_arrow_cache(examples, {"x": label}, tmp_path / "x")
+        with pytest.raises(ValueError, match="column 'x' of example 0: no class has the number"):
+            write_sharded_arrow_cache([(0, {"x": [0, given]})], {"x": Sequence(label)}, tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+    good = [0, 2, -1, np.int64(2), np.array([-1]), 1.0]
+    assert [theirs.encode_example(given) for given in good] == good
+    write_sharded_arrow_cache([(0, {"x": given}) for given in [*good, None]], {"x": label}, tmp_path / "x")
+    assert [row["x"] for row in rows(tmp_path / "x")] == [0, 2, -1, 2, -1, 1, None]
 
 
 def test_a_fraction_is_no_integer(tmp_path):

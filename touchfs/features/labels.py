@@ -50,8 +50,18 @@ class ClassLabel(FeatureType):
         return load_pyarrow().int64()
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> Any:
-        """Return the integer of a name. An integer stays as it is."""
-        return self.str2int(value) if isinstance(value, str) else unwrap_scalar(value)
+        """Return the integer of a name. An integer stays as it is: that of a class, or -1, as None for no label.
+
+        Raises ArgumentValueError for any other name or number.
+        """
+        if isinstance(value, str):
+            return self.str2int(value)
+        number = unwrap_scalar(value)
+        if isinstance(number, int | float) and not -1 <= number < self.num_classes:
+            raise ArgumentValueError(
+                f"no class has the number {number}: there are {self.num_classes}, and a missing label is None or -1"
+            )
+        return number
 
     def to_json(self) -> dict[str, Any]:
         """See `FeatureType.to_json`. Labels without names of their own have `num_classes` only."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError, TouchfsError
 from touchfs.extras import load_pyarrow
-from touchfs.features import ClassLabel, Features, FeatureType, Image, Sequence, Value
+from touchfs.features import Features, FeatureType, Image, Sequence, Value
 from touchfs.features.base import unwrap_scalar
 from touchfs.progress import advance
 
@@ -31,7 +31,6 @@ _AHEAD = 2
 _SCALARS: frozenset[type[Any]] = frozenset({int, float, bool, str, bytes, type(None)})
 _UNCHANGED: Mapping[type[FeatureType], frozenset[type[Any]]] = {
     Value: _SCALARS,
-    ClassLabel: frozenset({int, type(None)}),
     Image: frozenset({bytes, type(None)}),
 }
 _LISTS: frozenset[type[Any]] = frozenset({list, type(None)})
