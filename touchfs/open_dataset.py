@@ -30,10 +30,11 @@ from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemSteps, MapStep, PrefetchStep
+from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
+from touchfs.node.order.partition import KEEP, Partition
 from touchfs.posix.paths import absolute_directory
 from touchfs.select.find_sample import position_of
 from touchfs.select.selection import AnySamples, Selection, Selector
@@ -94,14 +95,17 @@ def open(
 class OpenDataset(Generic[T]):
     """The items of a dataset in one order.
 
-    `samples` are the samples in the dataset's order, `seed` shuffles them, and `steps` are applied to each. Sets share
-    what they are made of and never change.
+    `samples` are the samples in the dataset's order, `seed` shuffles them, `tail` says how ranks share them
+    (`touchfs.node.Partition`), and `steps` are applied to each. Sets share what they are made of and never change.
     """
 
-    def __init__(self, samples: AnySamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS) -> None:
+    def __init__(
+        self, samples: AnySamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS, tail: str = KEEP
+    ) -> None:
         self._samples = samples
         self._seed = seed
         self._steps = steps
+        self._tail = tail
 
     @cached_property
     def data(self) -> Any:
@@ -110,7 +114,7 @@ class OpenDataset(Generic[T]):
 
     @cached_property
     def _leaf(self) -> LazyIndexedManifestIterator:
-        return LazyIndexedManifestIterator(self._samples, self._seed is not None, self._seed or 0)
+        return LazyIndexedManifestIterator(self._samples, self._seed is not None, self._seed or 0, tail=self._tail)
 
     def __len__(self) -> int:
         """The number of items. Raises TypeError for a filtered set."""
@@ -186,7 +190,7 @@ class OpenDataset(Generic[T]):
         chosen = range(len(self))[which]
         ordinals = np.array(self._ordinals(chosen), np.int64)
         text = f"items {chosen.start}:{chosen.stop}:{chosen.step} of seed {self._seed}"
-        return OpenDataset(Selection(self._samples, ordinals, text), None, self._steps)
+        return OpenDataset(Selection(self._samples, ordinals, text), None, self._steps, self._tail)
 
     def read(self, extension: str, positions: Positions) -> list[bytes]:
         """Read the file with an extension of many samples in one call: faster than `self[i][extension]` for each.
@@ -235,29 +239,34 @@ class OpenDataset(Generic[T]):
         if not self._steps.are_item_by_item:
             raise TypeError("where(...) is for samples: call it before filter and batch")
         selector = Selector(self._samples.dataset, survivors_directory())
-        return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps)
+        return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps, self._tail)
 
-    def shuffle(self, seed: int = 0) -> OpenDataset[T]:
-        """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them."""
+    def shuffle(self, seed: int = 0, *, tail: str = KEEP) -> OpenDataset[T]:
+        """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them.
+
+        `tail` is for ranks and workers that share the items (`touchfs.torch.NodeIterableDataset`): with "keep" some
+        have one more than others, "drop" leaves the last ones out, and "pad" repeats the first ones. Raises UsageError
+        for any other.
+        """
         if self._steps.have_batches:
             raise TypeError("shuffle the set before it is batched")
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise UsageError(f"a seed is an integer, not {seed!r}")
-        return OpenDataset(self._samples, seed, self._steps)
+        return OpenDataset(self._samples, seed, self._steps, Partition(tail=tail).tail)
 
     def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:
         """`fn(item)` in the place of each item. `fn` must depend on the item alone."""
-        return OpenDataset(self._samples, self._seed, self._steps.then(MapStep(fn)))
+        return self._then(MapStep(fn))
 
     def filter(self, predicate: Callable[[T], Any]) -> OpenDataset[T]:
         """The items for which `predicate(item)` is true. Such a set has no length; `where` gives one that has."""
-        return OpenDataset(self._samples, self._seed, self._steps.then(FilterStep(predicate)))
+        return self._then(FilterStep(predicate))
 
     def batch(self, n: int) -> OpenDataset[list[T]]:
         """Lists of `n` items; the last one may be shorter."""
         if n < 1:
             raise UsageError(f"a batch has 1 or more items, not {n}")
-        return OpenDataset(self._samples, self._seed, self._steps.then(BatchStep(n)))
+        return self._then(BatchStep(n))
 
     def prefetch(self, ahead: int = 16, threads: int = 8) -> OpenDataset[T]:
         """The same items, of which an iteration makes the next `ahead` before they are taken, in `threads` threads.
@@ -270,7 +279,10 @@ class OpenDataset(Generic[T]):
         A state holds the items that are on their way, so it is of a set with the same `ahead`. Raises UsageError
         for numbers that are no integers from 1 on.
         """
-        return OpenDataset(self._samples, self._seed, self._steps.then(PrefetchStep(ahead, threads)))
+        return self._then(PrefetchStep(ahead, threads))
+
+    def _then(self, step: ItemStep) -> OpenDataset[Any]:
+        return OpenDataset(self._samples, self._seed, self._steps.then(step), self._tail)
 
     def segments(self) -> OpenDataset[Sample]:
         """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
@@ -312,10 +324,11 @@ class OpenDataset(Generic[T]):
         restore_state_dict(self.data, state)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps}
+        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps, "_tail": self._tail}
 
     def __repr__(self) -> str:
         source = self._samples.dataset.source
-        order = "" if self._seed is None else f".shuffle({self._seed})"
+        tail = "" if self._tail == KEEP else f", tail={self._tail!r}"
+        order = "" if self._seed is None else f".shuffle({self._seed}{tail})"
         what = "samples" if self._samples.view == DatasetSamples.view else self._samples.view
         return f"<{len(self._samples)} {what} of {source!r}{order}{self._steps}>"

@@ -77,6 +77,18 @@ def test_ranks_share_the_samples(shards, text):
     assert sorted(chain(*parts)) == sorted(lines(text, shards))
 
 
+def test_ranks_have_equally_many_if_told_so(shards, text):
+    def parts(tail):
+        ranks = ("--world-size", "4", "--tail", tail, "--shuffle", "7")
+        return [lines(text, shards, *ranks, "--rank", str(rank)) for rank in range(4)]
+
+    whole = lines(text, shards, "--shuffle", "7")
+    assert [len(part) for part in parts("keep")] == [3, 3, 2, 2]
+    dropped, padded = parts("drop"), parts("pad")
+    assert [len(part) for part in dropped] == [2] * 4 and sorted(chain(*dropped)) == sorted(whole[:8])
+    assert [len(part) for part in padded] == [3] * 4 and sorted(chain(*padded)) == sorted(whole + whole[:2])
+
+
 def test_json(shards, text):
     told = [json.loads(line) for line in lines(text, shards, "--format", "json", "--take", "5")]
     assert [each["token"] for each in told] == [0, 1, 2, 3, 4]
@@ -114,6 +126,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         ["--shuffle", "8"],
         ["--shuffle", "7", "--source", "segments"],
         ["--shuffle", "7", "--repeat", "2"],
+        ["--shuffle", "7", "--tail", "drop"],
     ):
         done = touchfs("iterate", shards, *others, "--resume", "state", "--save-state", "state")
         assert done.returncode == 2 and done.stdout == b"", done
@@ -131,6 +144,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--source", "windows"], "--source must be samples, segments, interleaved or merged/PLAN"),
         (["--source", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
+        (["--tail", "cut"], "'cut' is not one of 'keep', 'drop', 'pad'"),
     ],
 )
 def test_errors_are_a_line(here, shards, touchfs, arguments, told):

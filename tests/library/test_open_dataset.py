@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 import touchfs
 from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
-from touchfs.node import collect_state_dict
+from touchfs.node import collect_state_dict, share_of
 from touchfs.torch import NodeIterableDataset, SharedMemoryCollate
 from touchfs.write import TarWriter
 from touchfs.write.touchnet import TouchNetWriter
@@ -289,6 +289,32 @@ def test_what_is_no_index(ds, index):
 def test_what_is_no_seed(ds, seed):
     with pytest.raises(UsageError, match="a seed is an integer, not"):
         ds.shuffle(seed)
+
+
+@pytest.mark.parametrize(("tail", "counts"), [("keep", [5, 5, 4]), ("drop", [4, 4, 4]), ("pad", [5, 5, 5])])
+def test_ranks_that_share_a_set(ds, tail, counts):
+    """The tail is that of the set, whatever is done to it after it is shuffled."""
+    shuffled = ds.shuffle(7, tail=tail)
+    whole = [sample.key for sample in shuffled]
+    assert whole == [sample.key for sample in ds.shuffle(7)]
+    for part in (shuffled.take(14), shuffled[:14].map(_itself), shuffled.where("ordinal < 7").filter(bool)):
+        parts = keys_of_ranks(pickle.loads(pickle.dumps(part)), 3)
+        assert [len(keys) for keys in parts] == counts
+    assert set().union(*keys_of_ranks(shuffled.take(14), 3)) <= set(whole[:14])
+    assert repr(shuffled).endswith(".shuffle(7)>" if tail == "keep" else f".shuffle(7, tail={tail!r})>")
+
+
+def keys_of_ranks(given, ranks):
+    return [[sample.key for sample in share_of(given.data, rank, ranks)] for rank in range(ranks)]
+
+
+def _itself(sample):
+    return sample
+
+
+def test_what_is_no_tail(ds):
+    with pytest.raises(UsageError, match="no tail 'cut': it is one of keep, drop, pad"):
+        ds.shuffle(7, tail="cut")
 
 
 def test_how_shards_are_read(tmp_path):

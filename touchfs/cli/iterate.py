@@ -16,6 +16,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.indexing.serving import check_strictly, warn_of_errors
+from touchfs.node.order.partition import KEEP, TAILS
 from touchfs.token import Token
 
 Pairs = Iterator[tuple[Token, Any]]
@@ -31,6 +32,13 @@ PREFETCHED = 16
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
+@click.option(
+    "--tail",
+    type=click.Choice(TAILS),
+    default=KEEP,
+    help="What becomes of samples that do not divide evenly among processes: some get one more, none gets them, or "
+    "others are repeated.",
+)
 @click.option("--epoch", type=click.IntRange(0), help="First epoch, 0 by default.")
 @click.option("--repeat", type=click.IntRange(1), metavar="N", help="Treat N successive epochs as one.")
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
@@ -47,6 +55,7 @@ def command(
     seed: int | None,
     rank: int,
     world_size: int,
+    tail: str,
     epoch: int | None,
     repeat: int | None,
     take: int | None,
@@ -79,7 +88,7 @@ def command(
     samples = _samples(dataset, view)
     warn_of_errors(samples.dataset)
     graph: Any = node.LazyIndexedManifestIterator(
-        samples, seed is not None, seed or 0, rank=rank, world_size=world_size
+        samples, seed is not None, seed or 0, rank=rank, world_size=world_size, tail=tail
     )
     if repeat is not None:
         graph = node.LazyRepeater(graph, repeat)

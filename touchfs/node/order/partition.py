@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from touchfs.errors import UsageError
 
 KINDS = ("stride", "block")
-TAILS = ("keep", "drop", "pad")
+KEEP = "keep"
+TAILS = (KEEP, "drop", "pad")
 # An upper bound for states from untrusted sources; no cluster is that large.
 MOST_RANKS = 1 << 20
 
@@ -34,7 +35,7 @@ class Partition:
     rank: int = 0
     world_size: int = 1
     kind: str = "stride"
-    tail: str = "keep"
+    tail: str = KEEP
 
     def __post_init__(self) -> None:
         if not 0 < self.world_size <= MOST_RANKS or not 0 <= self.rank < self.world_size:
@@ -64,7 +65,7 @@ class Partition:
         """Return this rank's first position of `size`."""
         if self.kind == "stride":
             return self.rank
-        return self.rank * size // self.world_size if self.tail == "keep" else self.rank * self.count(size)
+        return self.rank * size // self.world_size if self.tail == KEEP else self.rank * self.count(size)
 
     def positions(self, own: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Return the positions among all `size` of this rank's own positions, an array of the same shape `(n,)`."""
