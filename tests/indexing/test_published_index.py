@@ -164,6 +164,23 @@ def test_other_options_have_an_index_of_their_own(index, data, caplog):
     assert [record.getMessage() for record in caplog.records] == [f"{index}: has no index for these options: indexing"]
 
 
+@pytest.mark.parametrize("name", ["typo", "file"])
+def test_an_index_that_is_not_there_is_a_line(data, machine, tmp_path, name):
+    """Also when this machine has its own, and nothing would be taken from there."""
+    machine()
+    (tmp_path / "file").touch()
+    for indexed in ("2 indexed now", "indexed already"):
+        command = [TOUCHFS, "index", data, "--index", tmp_path / name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stderr == f"touchfs: {tmp_path / name}: no such directory, so no index is taken from it\n"
+        assert indexed.replace("2", str(SHARDS)) in done.stdout
+    # Of the index that `--output` makes, the next one takes what there is.
+    for warnings in (1, 0):
+        command = [TOUCHFS, "index", data, "--index", tmp_path / "made", "--output", tmp_path / "made"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stderr.count("\n") == warnings
+
+
 def test_a_report_is_not_that_of_another_place(tmp_path, machine, s3):
     write_shard(tmp_path / "data", 0)
     whole = (tmp_path / "data/0.tar").read_bytes()

@@ -37,9 +37,9 @@ from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.posix.trust import INDEX_DIRECTORY
 from touchfs.shard.lists.members import directory_of
 from touchfs.shard.options import Options
-from touchfs.source.data import DATA
+from touchfs.source.data import DATA, find_type
 from touchfs.source.fingerprint import Files
-from touchfs.source.store import Store, StoredFile
+from touchfs.source.store import FileType, Store, StoredFile
 
 INDEX_VARIABLE = "TOUCHFS_INDEX"
 # Bytes of a pack in memory.
@@ -70,7 +70,12 @@ def fetch_index(
     `shards` are fingerprints by path, `index_path(path, suffix)` is where an index file belongs. What is wrong with the
     published index is logged. Raises UnwritableError or SourceError if no index can be kept on this machine.
     """
-    prefix = os.environ.get(INDEX_VARIABLE) or (published_beside(source, look) if is_url(source) else "")
+    named = os.environ.get(INDEX_VARIABLE, "")
+    # Also if this machine has the whole index, because the name is probably wrong. To ask a URL would cost a request.
+    if named and not is_url(named) and find_type(named) is not FileType.DIRECTORY:
+        log.warning("%s: no such directory, so no index is taken from it", shown(named))
+        return Fetched()
+    prefix = named or (published_beside(source, look) if is_url(source) else "")
     listing = _listing(prefix, options) if prefix and shards else None
     if listing is None:
         return Fetched()
