@@ -411,7 +411,8 @@ BAD: list[tuple[Target, dict[str, bytes], str]] = [
     (SharTarget(), {"wav": GOOD, "x.npy": b"?"}, "not numpy"),
     (SharTarget(), {"wav": GOOD, "json": b'{"info": {"segments": [{"start": 1, "end": 1}]}}'}, "segment 0 from 1 to 1"),
     (SharTarget(), {"wav": GOOD, "json": b'{"info": {"segments": [{"start": "x", "end": 1}]}}'}, "'x' is not a time"),
-    (SharTarget(), {"wav": GOOD, "json": b'{"info": {"segments": [{"start": NaN, "end": 1}]}}'}, "nan is not a time"),
+    (SharTarget(), {"wav": GOOD, "json": b'{"info": {"segments": [{"start": NaN, "end": 1}]}}'}, "NaN is not a time"),
+    (SharTarget(), {"wav": GOOD, "json": b'{"info": {"segments": [{"start": null, "end": 1}]}}'}, "null is not a time"),
     (
         SharTarget(),
         {"wav": GOOD, "json": b'{"info": {"segments": [{"start": 0, "end": "1e999"}]}}'},

@@ -74,9 +74,9 @@ def cut_span(first: int, last: int, rate: int, length: int, start: float, end: f
 
 
 def shown_time(value: object) -> str:
-    """Return a stored value that should be a time, for a message on one line."""
+    """Return a stored value that should be a time, for a message on one line: as JSON has it, but text in 'quotes'."""
     try:
-        text = repr(value)
+        text = repr(value) if isinstance(value, str) else json.dumps(value)
     except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
         text = type(value).__name__
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"

@@ -20,7 +20,7 @@ from typing import Any
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
-from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
+from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object, shown_time
 from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO, coding_of
@@ -237,7 +237,7 @@ def _decimal(value: object) -> Decimal:
     except InvalidOperation:
         found = Decimal("NaN")
     if not isfinite(float(found)):
-        raise FormatError(f"{value!r:.80} is not a time")
+        raise FormatError(f"{shown_time(value)} is not a time")
     return found
 
 
