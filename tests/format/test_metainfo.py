@@ -165,6 +165,7 @@ def test_a_segment_is_a_slice_of_its_recording(start: Any, end: Any, rate: int) 
         ("one", 1, (0, 0), "'one' to 1 is not a time"),
         ([0], {}, (0, 0), "is not a time"),
         (math.nan, 1, (0, 0), "NaN to 1 is not a time"),
+        (b"one", 1, (0, 0), "bytes to 1 is not a time"),
         (0, math.inf, (0, 0), "is not a time"),
         (-math.inf, 1, (0, 0), "is not a time"),
         ("infinity", 1, (0, 0), "is not a time"),

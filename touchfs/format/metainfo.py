@@ -77,7 +77,7 @@ def shown_time(value: object) -> str:
     """Return a stored value that should be a time, for a message on one line: as JSON has it, but text in 'quotes'."""
     try:
         text = repr(value) if isinstance(value, str) else json.dumps(value)
-    except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
+    except (RecursionError, ValueError, TypeError):  # nested too deep, an integer of too many digits, not of JSON
         text = type(value).__name__
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
