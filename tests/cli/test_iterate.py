@@ -41,6 +41,22 @@ def test_segments_and_merged_ones(shards, text, touchfs, view, ending, magic):
     assert touchfs("cat", f"{shards}:{paths[-1]}").stdout.startswith(magic)
 
 
+def test_only_what_is_asked_for(here, shards, text, touchfs):
+    paths = lines(text, shards)
+    first = [path for path in paths if path.startswith("shards/000000000/")]
+    assert 2 < len(first) < len(paths)
+    assert lines(text, shards, "--source", "samples/000000000") == first
+    chosen = ("--where", "shard == '000000000' and ordinal < 2")
+    assert lines(text, shards, *chosen) == first[:2]
+    assert lines(text, shards, "--source", "segments/000000000", "--where", "segment == 0")
+    done = touchfs("iterate", shards, *chosen, "--shuffle", "7", "--repeat", "2", "--format", "tar")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        members = [name for name in tar.getnames() if name.endswith(".wav")]
+    assert len(members) == 4 and {f"shards/000000000/{name}" for name in members} == set(first[:2])
+    assert len(lines(text, shards, *chosen, "--take", "1", "--save-state", "state")) == 1
+    assert lines(text, shards, *chosen, "--resume", "state") == first[1:2]
+
+
 def test_going_on_is_exact(here, shards, text):
     arguments = [shards, "--shuffle", "7", "--rank", "1", "--world-size", "2"]
     whole = lines(text, *arguments, "--repeat", "3")
@@ -127,6 +143,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         ["--shuffle", "7", "--source", "segments"],
         ["--shuffle", "7", "--repeat", "2"],
         ["--shuffle", "7", "--tail", "drop"],
+        ["--shuffle", "7", "--where", "ordinal < 9"],
     ):
         done = touchfs("iterate", shards, *others, "--resume", "state", "--save-state", "state")
         assert done.returncode == 2 and done.stdout == b"", done
@@ -141,7 +158,10 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--resume", "none"], "none: no such file"),
         (["--resume", "damaged"], "damaged: not JSON of a token or state"),
         (["--resume", "damaged", "--epoch", "1"], "leave out --epoch"),
-        (["--source", "windows"], "--source must be samples, segments, interleaved or merged/PLAN"),
+        (["--source", "windows"], "there is no 'windows' to select: choose samples, segments, interleaved"),
+        (["--source", "samples/none"], "there is no shard 'none'"),
+        (["--where", "durations > 1"], "durations"),
+        (["--where", "duration >"], "where, column 11: expected a number"),
         (["--source", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
         (["--tail", "cut"], "'cut' is not one of 'keep', 'drop', 'pad'"),

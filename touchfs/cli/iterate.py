@@ -13,7 +13,6 @@ import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.node.order.partition import KEEP, TAILS
@@ -27,8 +26,12 @@ PREFETCHED = 16
 @click.command("iterate")
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option(
-    "--source", "view", default="samples", metavar="WHAT", help="samples, segments, interleaved, or merged/PLAN."
+    "--source",
+    default="samples",
+    metavar="WHAT",
+    help="samples, segments, interleaved or merged/PLAN, or a path below one, such as samples/SHARD.",
 )
+@click.option("--where", metavar="EXPRESSION", help="Only samples for which this holds, such as 'duration > 2'.")
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
@@ -51,7 +54,8 @@ PREFETCHED = 16
 @dataset_options
 def command(
     path: str,
-    view: str,
+    source: str,
+    where: str | None,
     seed: int | None,
     rank: int,
     world_size: int,
@@ -70,7 +74,8 @@ def command(
     """Write samples, in order or shuffled, and save the state.
 
     The format paths writes the path of each sample's first file, as in `touchfs ls`. Fewer samples than --take mean
-    that the epoch has ended; the next call begins the next epoch.
+    that the epoch has ended; the next call begins the next epoch. An expression is as `where` in the spec of an
+    iterator.
 
     \b
     Example:
@@ -78,6 +83,8 @@ def command(
       touchfs iterate shards/ --shuffle 7 --take 3 --resume state.json --save-state state.json
     """
     from touchfs import node
+    from touchfs.select.selection import Selector
+    from touchfs.select.survivors import survivors_directory
 
     resume, save_state = resume or token_in, save_state or token_out
     if resume is not None and epoch is not None:
@@ -85,7 +92,7 @@ def command(
     dataset = open_indexed(path, read_options)
     if strict:
         check_strictly(dataset)
-    samples = _samples(dataset, view)
+    samples = Selector(dataset, survivors_directory()).select(source, where)
     warn_of_errors(samples.dataset)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size, tail=tail
@@ -101,25 +108,6 @@ def command(
     output.flush()
     if save_state is not None:
         node.save_state(graph, save_state)
-
-
-def _samples(dataset: Dataset, view: str) -> Any:
-    from touchfs.dataset.interleaved import InterleavedSamples
-    from touchfs.dataset.samples import DatasetSamples
-    from touchfs.dataset.segments import MergedSamples, SegmentSamples
-    from touchfs.view.plan import parse_plan
-
-    if view == "samples":
-        return DatasetSamples(dataset)
-    if view == "segments":
-        return SegmentSamples(dataset)
-    if view == InterleavedSamples.view:
-        return InterleavedSamples(dataset)
-    if view.startswith("merged/"):
-        return MergedSamples(dataset, parse_plan(view.removeprefix("merged/")))
-    raise UsageError(
-        f"--source must be samples, segments, interleaved or merged/PLAN, such as merged/max=30, not {view!r}"
-    )
 
 
 def _write_paths(pairs: Pairs, output: BinaryIO) -> None:
