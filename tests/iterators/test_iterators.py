@@ -508,6 +508,8 @@ class TestSpecs:
             ({"batch": 2.0}, "spec.batch is an integer from 1"),
             ({"output": "paths"}, "spec.output is one of path, relpath, key, json, not 'paths'"),
             ({"source": 7}, "spec.source is a string"),
+            ({"select": 7}, "spec.select is a string"),
+            ({"mux": [{"select": None}]}, r"spec.mux\[0\].select is a string"),
             ({"source": "sample"}, "there is no 'sample'"),
             ({"select": "sample"}, "there is no 'sample'"),
             ({"select": "samples", "source": "samples"}, "two names of one field"),

@@ -146,15 +146,13 @@ def _repeated(node: PairNode, repeat: int | bool) -> PairNode:
 def _parse(kind: type[T], value: object, where: str) -> T:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} is a JSON object, not {value!r:.80}")
-    if "select" in value:
-        if "source" in value:
-            raise UsageError(f"{where}: select and source are two names of one field: leave one out")
-        value = {"source" if name == "select" else name: field for name, field in value.items()}
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    if unknown := [name for name in value if name not in known]:
-        names = ["select" if name == "source" else name for name in known]
-        raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(names)}")
-    return kind(**{name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()})
+    if "select" in value and "source" in value:
+        raise UsageError(f"{where}: select and source are two names of one field: leave one out")
+    known = ["select" if field.name == "source" else field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if unknown := [name for name in value if name not in (*known, "source")]:
+        raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(known)}")
+    checked = {name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()}
+    return kind(**{"source" if name == "select" else name: field for name, field in checked.items()})
 
 
 def check_batch(value: object, where: str) -> int:
@@ -220,6 +218,7 @@ def _mux_sources(value: object, where: str) -> tuple[MuxSource, ...]:
 
 
 _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
+    "select": _text,
     "source": _text,
     "where": _text_or_null,
     "shuffle": _seed,

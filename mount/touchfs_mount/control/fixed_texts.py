@@ -30,10 +30,11 @@ One open of `next` is one step, made at its first read; each sample is returned 
 end of an epoch `next` is empty once; the step after that begins the next epoch. If reading `next` failed because the
 whole daemon was killed, the step has usually been made: restore the last token that you saved.
 
-  spec      JSON: source ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
+  spec      JSON: select ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
             where (an expression), shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
-            partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of source, where, shuffle, repeat,
-            weight), batch, output ("path", "relpath", "key", "json"); every field is optional
+            partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of select, where, shuffle, repeat,
+            weight), batch, output ("path", "relpath", "key", "json"); every field is optional;
+            in what you read back, select has its older name, source
   next      makes a step                  peek      the text that the next step will return
   position  samples taken in this epoch   len       samples in an epoch
   epoch     counted from 0                batch     samples per step; can be written
