@@ -49,6 +49,18 @@ def test_a_path_is_tried_as_written_then_beside_the_list_then_by_its_last_compon
     assert find_shards(listing) == ["exp/0", str(there / "exp/1"), str(there / "2"), str(there / "2")]
 
 
+def test_files_and_prefixes_are_looked_for_at_the_same_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    paths = [here / "exp/0.tar", there / "exp/1.tar", there / "2.tar", here / "exp/text.idx", there / "mm.idx"]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.chdir(here)
+    lines = ("exp/0.tar audio", "exp/1.tar audio", "/gone/2.tar audio", "exp/text text", "/gone/mm.bin text")
+    listing = write_list(there / "data.list", *lines)
+    assert find_shards(listing) == ["exp/0.tar", *map(str, paths[1:3]), "exp/text.idx", str(paths[4])]
+
+
 def test_a_shard_that_is_not_there_is_listed_where_it_should_be(tmp_path: Path) -> None:
     listing = write_list(tmp_path / "data.list", "/gone/3 audio", "exp/4 audio")
     assert find_shards(listing) == ["/gone/3", str(tmp_path / "exp/4")]

@@ -158,6 +158,13 @@ def link_away(path: Path) -> None:
     os.symlink("nowhere", path / "audio.bin")
 
 
+def shar(path: Path) -> None:
+    for name in os.listdir(path):
+        os.unlink(path / name)
+    for name in ("cuts.000000.jsonl", "cuts.000000.jsonl.idx", "recording.000000.tar", "recording.000000.tar.idx"):
+        (path / name).touch()
+
+
 def pipe(path: Path) -> None:
     os.unlink(path / "audio.bin")
     os.mkfifo(path / "audio.bin")
@@ -171,6 +178,7 @@ def pipe(path: Path) -> None:
         (without("audio.idx", "metainfo.idx"), "has no index"),
         (without("audio.bin", "metainfo.bin"), "has no audio.bin beside it"),
         (without("audio.idx", "audio.bin", "metainfo.idx", "metainfo.bin"), "not a TouchNet shard"),
+        (shar, "not a TouchNet shard: .*; if shards of another kind are in it, name each of them"),
         (link_away, "audio.idx has no audio.bin beside it"),
         (pipe, "audio.idx has no audio.bin beside it"),
         (

@@ -263,7 +263,10 @@ def _listed(listing: str, silent: Collection[str], store: Store, locations: Sequ
 
 
 def _locate(places: Sequence[str], silent: Collection[str], store: Store) -> str:
+    """The first of the places where a shard may be; if nothing is at any of them, the one where it should be."""
     for place in places:
-        if place in silent or find_type(place, store) is FileType.DIRECTORY:
+        if place in silent or find_type(place, store) in (FileType.DIRECTORY, FileType.FILE):
             return place
+        if not place.endswith(FILE_SUFFIXES) and (index := _index_of(place, store)) is not None:
+            return index
     return places[min(1, len(places) - 1)]

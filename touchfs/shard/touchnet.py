@@ -85,8 +85,10 @@ class TouchNetShard(StoredSamples):
         for name in self.files:
             if name.endswith(DATA_SUFFIX) and name.removesuffix(DATA_SUFFIX) not in self.modalities:
                 raise FormatError(f"{name} has no index: the job that wrote this shard did not end", path=path)
-        if not self.modalities:
-            raise FormatError("no .idx here: not a TouchNet shard", path=path)
+        if MODALITIES.isdisjoint(self.modalities) and not any(name.endswith(DATA_SUFFIX) for name in self.files):
+            # Indexes alone may be Lhotse's.
+            advice = "if shards of another kind are in it, name each of them"
+            raise FormatError(f"not a TouchNet shard: this directory has no .bin and .idx of one; {advice}", path=path)
         self._columns = [_Column(path, modality, self.files, options.sample_rate) for modality in self.modalities]
         if len({len(column) for column in self._columns}) > 1:
             unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
