@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from speech import SENTENCES, SPEECH
+from tars import write_tar
 
 from touchfs import SampleSet
 from touchfs.write.touchnet import TouchNetWriter
@@ -215,6 +216,23 @@ class TestCp:
         (here / "there").mkdir()
         text("cp", "-r", f"{shards}:segments/000000000/talks/monday", "there")
         assert sorted(os.listdir("there/monday")) == [f"000{i}.{e}" for i in (0, 1) for e in ("json", "txt", "wav")]
+
+    def test_damaged_files_are_named_and_all_others_are_copied(self, here, touchfs):
+        recording = (SPEECH / SENTENCES[0]["wav"]).read_bytes()
+        segments = json.dumps({"segments": [{"start": 0, "end": 0.5}, {"start": 0.5, "end": 1}]}).encode()
+        cut = recording[:40] + (10**6).to_bytes(4, "little") + recording[44:20_000]
+        members = {"a.wav": cut, "a.json": segments, "b.wav": recording[:30], "b.json": segments, "c.wav": recording}
+        write_tar(here / "x.tar", members | {"c.json": segments})
+        done = touchfs("cp", "-r", "x.tar:segments", "out")
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr.decode().splitlines() == [
+            "touchfs: segments/x/a/0001.wav: ends before its 20000 bytes (at byte 20000)",
+            *(f"touchfs: segments/x/b/000{n}.wav: the WAV file ends before its data (at byte 30)" for n in (0, 1)),
+        ]
+        copied = tree(here / "out")
+        assert len(copied["x/a/0000.wav"]) == len(copied["x/c/0000.wav"]) == 16_044
+        wavs = {path for path in copied if path.endswith(".wav")}
+        assert wavs == {"x/a/0000.wav", "x/c/0000.wav", "x/c/0001.wav"}, "nothing is left of damaged ones"
 
     def test_devices_and_pipes_are_written_to_and_not_replaced(self, shards, touchfs):
         source = f"{shards}:shards/000000000/talks/monday.txt"

@@ -10,7 +10,8 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.errors import TouchfsError, UsageError
-from touchfs.extent import Buffer, Content
+from touchfs.extent import Buffer
+from touchfs.tree.tree import Entry, Tree
 
 PIECE = 1 << 20
 
@@ -29,14 +30,18 @@ def command(locations: tuple[str, ...], read_options: ReadOptions) -> None:
         tree, entry, _ = open_tree(location, read_options)
         if entry.is_directory:
             raise UsageError("is a directory: name a file in it, as `touchfs ls` lists them", path=location)
-        try:
-            for piece in pieces(tree.content(entry.inode)):
-                sys.stdout.buffer.write(piece)
-        except TouchfsError as error:  # a decoder knows no path
-            raise error.at(location) from None
+        sys.stdout.buffer.writelines(pieces(tree, entry, location))
 
 
-def pieces(content: Content) -> Iterator[Buffer]:
-    """The bytes of a content from beginning to end, in pieces of at most `PIECE` bytes."""
-    for offset in range(0, content.size, PIECE):
-        yield content.read(offset, PIECE)
+def pieces(tree: Tree, entry: Entry, location: str) -> Iterator[Buffer]:
+    """The bytes of a file from beginning to end, in pieces of at most `PIECE` bytes.
+
+    Errors name the `location`, before the path of the shard if they have one: a shard has many files.
+    """
+    try:
+        content = tree.content(entry.inode)
+        for offset in range(0, content.size, PIECE):
+            yield content.read(offset, PIECE)
+    except TouchfsError as error:
+        error.path = location if error.path is None else f"{location}: {error.path}"
+        raise

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import click
 
 from touchfs.cli.cat import pieces
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.errors import SourceError, UsageError
+from touchfs.cli.terminal import printable
+from touchfs.errors import FormatError, SourceError, UsageError
+from touchfs.extent import Buffer
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -18,8 +21,9 @@ from touchfs.tree.tree import Entry, Tree
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")
 @dataset_options
-def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> None:
-    """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp.
+def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> int:
+    """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp. Each damaged file is
+    reported, the others are copied, and the exit status is 1.
 
     \b
     Example:
@@ -30,24 +34,37 @@ def command(location: str, destination: str, recursive: bool, read_options: Read
         raise UsageError("is a directory: copy it with -r", path=location)
     if os.path.isdir(destination) and path:
         destination = os.path.join(destination, os.path.basename(path))
-    _copy(tree, entry, destination)
+    status = 0
+    for error in _copy(tree, entry, path, destination):
+        click.echo(f"touchfs: {printable(str(error))}", err=True)
+        status = 1
+    return status
 
 
-def _copy(tree: Tree, entry: Entry, destination: str) -> None:
+def _copy(tree: Tree, entry: Entry, path: str, destination: str) -> Iterator[FormatError]:
+    """Copy the entry at a path of the tree, and yield the errors of damaged files."""
     if entry.is_directory:
         os.makedirs(destination, exist_ok=True)
         for name, child, _ in tree.entries(entry.inode):
-            _copy(tree, child, os.path.join(destination, os.fsdecode(name)))
-        return
-    if entry.is_link:
+            below = os.fsdecode(name)
+            yield from _copy(tree, child, os.path.join(path, below), os.path.join(destination, below))
+    elif entry.is_link:
         _link(tree.link(entry.inode), destination)
-        return
-    content = tree.content(entry.inode)
+    else:
+        try:
+            _write(pieces(tree, entry, path), destination)
+        except FormatError as error:
+            yield error
+
+
+def _write(data: Iterator[Buffer], path: str) -> None:
+    first = next(data, b"")  # before the file is made: of one that cannot be read, nothing is left
     try:
-        with open(destination, "wb") as file:
-            file.writelines(pieces(content))
+        with open(path, "wb") as file:
+            file.write(first)
+            file.writelines(data)
     except OSError as error:
-        raise SourceError(f"cannot be written: {error.strerror}", path=destination) from error
+        raise SourceError(f"cannot be written: {error.strerror}", path=path) from error
 
 
 def _link(target: bytes, path: str) -> None:
