@@ -58,6 +58,12 @@ class TouchfsError(Exception):
             self.path = path
         return self
 
+    def of(self, key: str) -> TouchfsError:
+        """Set the key if it is not set, and return the error. What decodes data does not know whose it is."""
+        if self.key is None:
+            self.key = key
+        return self
+
 
 class UsageError(TouchfsError):
     """A command, option or value is wrong."""

@@ -1,5 +1,6 @@
 """Datasets of which a part is damaged: taking samples of them says so, and what would move positions is an error."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -70,3 +71,12 @@ def test_a_tar_that_is_none_is_an_error_for_positions_only(junk: bytes, tmp_path
         ("b", 0, True),
         ("c", 4, False),
     ]
+
+
+def test_a_file_that_cannot_be_decoded_is_an_error_that_names_its_sample(tmp_path: Path) -> None:
+    spans = json.dumps({"segments": [{"start": 0.0, "end": 0.5}]}).encode()
+    write_tar(tmp_path / "x.tar", {"talks/one.wav": b"RIFF\0\0\0\0WAVE", "talks/one.json": spans})
+    segments = touchfs.open(tmp_path / "x.tar").segments()
+    for read in (lambda: segments[0]["wav"], lambda: list(segments.map(dict)), lambda: segments.read("wav", [0])):
+        with pytest.raises(FormatError, match=r"the WAV file ends before its data.* \(sample 'talks/one'\)$"):
+            read()

@@ -99,7 +99,12 @@ class CataloguedSample(Sample):
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
 
     def __getitem__(self, extension: str) -> bytes:
-        return self._shard.read(self._table, self._row(extension))
+        row = self._row(extension)
+        try:
+            return self._shard.read(self._table, row)
+        except FormatError as error:
+            error.of(self.key)
+            raise
 
     def _row(self, extension: str) -> int:
         """The row of the file with an extension. Raises KeyError. For one file, no mapping of all is built."""

@@ -66,8 +66,13 @@ class Sample(Mapping[str, bytes]):
         """The file with an extension. Raises KeyError."""
 
     def __getitem__(self, extension: str) -> bytes:
-        content = self.file(extension).content()
-        return bytes(content.read(0, content.size))
+        file = self.file(extension)
+        try:
+            content = file.content()
+            return bytes(content.read(0, content.size))
+        except FormatError as error:
+            error.of(self.key)
+            raise
 
     def __bool__(self) -> bool:
         return True
