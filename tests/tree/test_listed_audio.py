@@ -347,7 +347,7 @@ def test_what_leads_out_or_is_no_file_is_reported_and_the_rest_is_served(tmp_pat
         "x" * 10_000: "is not a path",
         "y" * 300 + ".wav": "no such file or directory",
         "\ud800.wav": "is not a path",
-        "https://example.org/x.wav": "no such file or directory",
+        "https://example.org/x.wav": "is not below the audio root",
         "sox x.wav - |": "are never run",
         "": "is not a path",
     }

@@ -111,7 +111,7 @@ class AudioRoot:
         within = path.removeprefix(self._prefix)
         if within != path and speaks_http(path):  # a URL has escapes
             within = unquote(within)
-        if within.startswith("/"):
+        if within.startswith("/") or is_url(within):
             raise FormatError("is not below the audio root")
         if not is_recording(os.path.splitext(within)[1][1:]):
             raise FormatError("has not the extension of a recording")
