@@ -80,6 +80,7 @@ def test_an_image_that_cannot_be_had(touchfs, here, policy, items):
     assert "missing path, at position 1 (sample 'k')" in message  # a tar has no locator of a member that is missing
     done = touchfs("interleave", "in.tar", policy, "--to", "parquet", "--on-materialize-error", policy)
     assert done.returncode == 0
+    assert b"materialize: " in done.stderr and done.stderr.count(b"\n") == 1  # nothing is dropped without a word
     assert pq.read_table(f"{policy}/000000.parquet").num_rows == items
 
 

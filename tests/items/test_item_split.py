@@ -173,13 +173,15 @@ def test_policy_warn(caplog):
     assert caplog.records[0].message == "materialize: 1 errors (mode=warn, keeping rows)"
 
 
-def test_policy_drop_row():
+def test_policy_drop_row(caplog):
     found = apply_policy(with_errors(), "drop_row")
+    assert caplog.records[0].message == "materialize: dropped 1 error rows"
     assert list(zip(found["sample_id"].to_pylist(), found["position"].to_pylist(), strict=True)) == [("a", 0), ("b", 0)]
 
 
-def test_policy_drop_sample():
+def test_policy_drop_sample(caplog):
     assert apply_policy(with_errors(), "drop_sample")["sample_id"].to_pylist() == ["b"]
+    assert caplog.records[0].message == "materialize: dropped 1 samples with errors"
 
 
 @pytest.mark.parametrize("policy", ["error", "warn", "drop_row", "drop_sample"])

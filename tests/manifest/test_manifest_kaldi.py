@@ -121,9 +121,9 @@ def test_texts_and_speakers_that_are_missing() -> None:
 @pytest.mark.parametrize(
     ("segments", "text", "words"),
     [
-        (b"b r 0 1\na r 0 1\n", b"", "line 2: of segments is not in order at 'a': sort the file with LC_ALL=C sort"),
-        (b"a r 0 1\na r 0 1\n", b"", "line 2: of segments"),
-        (b"a r 0 1\nc r 0 1\n", b"b x\na x\n", "line 2: of text is not in order"),
+        (b"b r 0 1\na r 0 1\n", b"", "line 2: segments is not in order at 'a': sort the file with LC_ALL=C sort"),
+        (b"a r 0 1\na r 0 1\n", b"", "line 2: segments"),
+        (b"a r 0 1\nc r 0 1\n", b"b x\na x\n", "line 2: text is not in order"),
         (b"a r 0\n", b"", "line 1: has 3 fields"),
         (b"a r 0 1 2\n", b"", "line 1: has 5 fields"),
         (b"a r 0 inf\n", b"", "line 1: 'inf' is not a time"),

@@ -145,13 +145,13 @@ def test_keys_that_are_no_ids(tmp_path: Path) -> None:
     [
         ("u a 0\n", None, "line 1: has 3 fields, not utterance, recording, start and end"),
         ("u a 0 x\n", None, "line 1: 'x' is not a time in seconds"),
-        ("v a 0 1\nu a 0 1\n", None, "line 2: of segments is not in order at 'u': sort the file with LC_ALL=C sort"),
+        ("v a 0 1\nu a 0 1\n", None, "line 2: segments is not in order at 'u': sort the file with LC_ALL=C sort"),
         (
             "a a 0 1\nv a 0 1\n",
             "v x\na x\n",
-            "line 2: of text is not in order at 'a': sort the file with LC_ALL=C sort",
+            "line 2: text is not in order at 'a': sort the file with LC_ALL=C sort",
         ),
-        ("u a 0 1\n" * 2, None, "line 2: of segments is not in order at 'u'"),
+        ("u a 0 1\n" * 2, None, "line 2: segments is not in order at 'u'"),
         ("\0\udcff", None, "line 1: is not UTF-8"),
         ("u" * (2**20 + 1), None, "line 1: has over 1,048,576 characters"),
         ("".join(f"{i:03d} a 0 1\n" for i in range(11)), None, "there are over 10 lines"),

@@ -54,11 +54,11 @@ def apply_policy(table: pa.Table, on_materialize_error: MaterializePolicy = "err
         log.warning("materialize: %d errors (mode=warn, keeping rows)", count)
         return table
     if on_materialize_error == DROP_ROW:
-        log.info("materialize: dropped %d error rows", count)
+        log.warning("materialize: dropped %d error rows", count)
         return table.filter(pc.invert(has_error))
     ids = table["sample_id"]
     failed = ids.filter(has_error).unique()
-    log.info("materialize: dropped %d samples with errors", len(failed))
+    log.warning("materialize: dropped %d samples with errors", len(failed))
     return table.filter(pc.invert(pc.is_in(ids, value_set=failed)))
 
 

@@ -132,6 +132,6 @@ def _sorted(file: str, blocks: Iterable[Buffer], limit: int) -> Iterator[tuple[s
     last = ""
     for number, (name, *rest) in fields(blocks, "", limit):
         if name <= last:
-            raise at_line(number, f"of {file} is not in order at {shown(name)}: sort the file with LC_ALL=C sort")
+            raise at_line(number, f"{file} is not in order at {shown(name)}: sort the file with LC_ALL=C sort")
         last = name
         yield name, number, rest
