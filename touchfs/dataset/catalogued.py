@@ -98,13 +98,8 @@ class CataloguedSample(Sample):
         """The file with an extension. Raises KeyError."""
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
 
-    def __getitem__(self, extension: str) -> bytes:
-        row = self._row(extension)
-        try:
-            return self._shard.read(self._table, row)
-        except FormatError as error:
-            error.of(self.key)
-            raise
+    def _read(self, extension: str) -> bytes:
+        return self._shard.read(self._table, self._row(extension))
 
     def _row(self, extension: str) -> int:
         """The row of the file with an extension. Raises KeyError. For one file, no mapping of all is built."""

@@ -66,13 +66,15 @@ class Sample(Mapping[str, bytes]):
         """The file with an extension. Raises KeyError."""
 
     def __getitem__(self, extension: str) -> bytes:
-        file = self.file(extension)
         try:
-            content = file.content()
-            return bytes(content.read(0, content.size))
+            return self._read(extension)
         except FormatError as error:
             error.of(self.key)
             raise
+
+    def _read(self, extension: str) -> bytes:
+        content = self.file(extension).content()
+        return bytes(content.read(0, content.size))
 
     def __bool__(self) -> bool:
         return True
@@ -196,7 +198,8 @@ class Sample(Mapping[str, bytes]):
         try:
             return decode(self[extension])
         except FormatError as error:
-            raise FormatError(error.message, offset=error.offset, key=self.key) from error
+            error.of(self.key)
+            raise
 
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of the file with this `extension`, a `.npy` or the PCM of a `.wav`.
