@@ -39,6 +39,7 @@ lint: install-test
 	.venv/bin/lint-imports
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	.venv/bin/python tests/lint.py
 	.venv/bin/mypy
 
 bench: install-bench

@@ -4,13 +4,13 @@ import gzip
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 from arrow_tables import pictures, write_arrow, write_cache
+from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
 from lance_frames import frames_of, write_frames
 from megatron import tokens, write_prefix
@@ -22,7 +22,6 @@ from touchfs.limits import Limits
 from touchfs.shard.options import INTERLEAVED, Options
 from touchfs.tree.tree import Tree
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 SPEECH = Path(__file__).parent / "data" / "speech"
 OPTIONS = {
     "kaldi": Options(limits=Limits(audio_root=str(SPEECH / "wav"))),

@@ -4,13 +4,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
 
 from touchfs.bulk.interleave.job import InterleaveReport, interleave
@@ -27,7 +27,6 @@ from touchfs.progress import Progress
 SHARDS, KILLS = 6, 4
 WRITERS = {"wds": InterleavedWebdatasetWriter, "parquet": InterleavedParquetWriter}
 KINDS = pytest.mark.parametrize("kind", WRITERS)
-COMMAND = str(Path(sys.executable).with_name("touchfs"))
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_killed_at_any_moment(tars: Path, tmp_path: Path, kind: str = "parquet")
     """What has appeared is complete and stays, and the same command ends with what an uninterrupted one makes."""
     expected, out = tmp_path / "expected", tmp_path / "out"
     interleave(pipeline(tars, expected, kind), str(expected))
-    command = [COMMAND, "interleave", "in", "out", "--to", kind, "--where", "width < 201", "--jobs", "2"]
+    command = [TOUCHFS, "interleave", "in", "out", "--to", kind, "--where", "width < 201", "--jobs", "2"]
     draw = random.Random(3)
     for number in range(KILLS):
         # Each process has another order of sets, which must not be a part of the plan.

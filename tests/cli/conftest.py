@@ -3,14 +3,15 @@
 import subprocess
 
 import pytest
-from speech import COMMAND, SPEECH
+from command import TOUCHFS
+from speech import SPEECH
 
 
 @pytest.fixture(scope="session")
 def touchfs():
     def run(*arguments, **options):
         options = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 60} | options
-        return subprocess.run([COMMAND, *arguments], check=False, **options)
+        return subprocess.run([TOUCHFS, *arguments], check=False, **options)
 
     return run
 

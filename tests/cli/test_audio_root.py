@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import soundfile
-from speech import COMMAND
+from command import TOUCHFS
 
 import touchfs as library
 from touchfs.errors import NotFoundError
@@ -51,7 +51,7 @@ def test_a_directory_of_kaldi(here, lines, text, touchfs):
     (here / "train" / "wav.scp").write_text("a a.wav\n")
     (here / "train" / "segments").write_text("a-0 a 0.25 0.75\n")
     assert text("ls", "train:segments/train/a", "--audio-root", "audio").split() == ["0000.json", "0000.wav"]
-    refused = subprocess.run([COMMAND, "ls", "train"], capture_output=True, text=True, cwd=here)
+    refused = subprocess.run([TOUCHFS, "ls", "train"], capture_output=True, text=True, cwd=here)
     assert refused.returncode and "no shards here" in refused.stderr
 
 

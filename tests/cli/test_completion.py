@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from speech import COMMAND
+from command import TOUCHFS
 
 ASK = """
     source <(touchfs completion bash)
@@ -16,7 +16,7 @@ ASK = """
 
 
 def completed(*words):
-    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{TOUCHFS.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     function, *found = done.stdout.splitlines()

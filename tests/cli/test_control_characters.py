@@ -7,7 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from speech import COMMAND, SPEECH
+from command import TOUCHFS
+from speech import SPEECH
 from tars import write_tar
 
 EVIL = "a\x1b[31mb\nc\x85d\x9b"
@@ -50,7 +51,7 @@ def evil(here):
 )
 def test_lines_stay_lines(evil, arguments):
     done = subprocess.run(
-        [COMMAND, *[each.format(evil) for each in arguments]], capture_output=True, check=False, timeout=60
+        [TOUCHFS, *[each.format(evil) for each in arguments]], capture_output=True, check=False, timeout=60
     )
     for text in (done.stdout, done.stderr):
         assert not CONTROL.search(text.decode("utf-8", "surrogateescape")), text
@@ -76,7 +77,7 @@ def test_a_mount_and_its_log_too(evil, here):
     point = here / f"mnt{EVIL}"
     log = here / "log"
     done = subprocess.run(
-        [COMMAND, "mount", evil, point, "--log-file", log], capture_output=True, check=False, timeout=60
+        [TOUCHFS, "mount", evil, point, "--log-file", log], capture_output=True, check=False, timeout=60
     )
     try:
         assert done.returncode == 0, done.stderr
@@ -110,7 +111,7 @@ def test_a_mount_and_its_log_too(evil, here):
 def test_relative_paths_and_a_prefix_are_lines(evil, here):
     shutil.copy(SPEECH / "speech.jsonl", here / "plain.jsonl")
     point = here / f"mnt{EVIL}"
-    subprocess.run([COMMAND, "mount", here / "plain.jsonl", point, "--path-prefix", "/data"], check=True)
+    subprocess.run([TOUCHFS, "mount", here / "plain.jsonl", point, "--path-prefix", "/data"], check=True)
     try:
         iterator = point / ".touchfs" / "iterators" / "it"
         iterator.mkdir()

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from speech import COMMAND, SENTENCES, SPEECH
+from command import TOUCHFS
+from speech import SENTENCES, SPEECH
 
 KEYS = [told["key"] for told in SENTENCES]
 KILLS = 2
@@ -205,7 +206,7 @@ def test_a_killed_conversion_goes_on(touchfs, shards, here, kind):
     expected = tree(here / "whole")
     if kind == "touch":
         expected["data.list"] = expected["data.list"].replace(b"whole", b"out")
-    command = [COMMAND, "convert", shards, "out", *options]
+    command = [TOUCHFS, "convert", shards, "out", *options]
     output = here / "out"
     marks = {"tar": "*.tar", "shar": "cuts.*.idx", "touch": "0*"}[kind]
     for _ in range(KILLS):
@@ -243,7 +244,7 @@ def test_killed_and_resumed(touchfs, data, kind, more):
     options = ["--num-utt-per-shard", "1", "--num-workers", "2", *more]
     whole = touchfs("pack", kind, "data.jsonl", "whole", *options)
     assert whole.returncode == 0, whole.stderr
-    command = [COMMAND, "pack", kind, "data.jsonl", "out", *options]
+    command = [TOUCHFS, "pack", kind, "data.jsonl", "out", *options]
     output = data / "out"
     draw = random.Random(kind)
     for _ in range(KILLS):

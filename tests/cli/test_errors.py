@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from speech import COMMAND
+from command import TOUCHFS
 
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -165,7 +165,7 @@ def test_a_shard_that_has_become_shorter_gives_an_error_and_no_other_bytes(touch
 
 
 def shell(command, here):
-    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{TOUCHFS.parent}:{os.environ['PATH']}"}
     return subprocess.run(
         ["bash", "-c", command], cwd=here, env=environment, capture_output=True, text=True, check=False
     )

@@ -4,14 +4,13 @@ import os
 import re
 import socket
 import subprocess
-from pathlib import Path
 
 import click
 import pytest
+from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
-from speech import COMMAND, SPEECH
+from speech import SPEECH
 
-from touchfs.cli import main
 from touchfs.cli.main import COMMANDS, group
 
 
@@ -57,7 +56,7 @@ def test_an_example_works(text, tmp_path, names):
         text("pack", "touch", "data.jsonl", "shards", cwd=tmp_path)
     if names == ("umount",):
         text("mount", "shards", "mnt", cwd=tmp_path)
-    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{TOUCHFS.parent}:{os.environ['PATH']}"}
     try:
         options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
         done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], check=False, **options)
@@ -79,22 +78,3 @@ def test_alone_it_shows_its_help(text):
 
 def test_the_version(text):
     assert re.fullmatch(r"touchfs, version \d\S*", text("--version"))
-
-
-def test_every_command_is_a_file_and_the_other_way_round():
-    files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
-    others = {
-        "__init__",
-        "main",
-        "dataset_argument",
-        "dataset_options",
-        "importing",
-        "interleaved_options",
-        "limit_options",
-        "progress",
-        "queries",
-        "tables",
-    }
-    others |= {"terminal", "mount_helper", "mount_options", "remote_options", "service_progress", "state_options"}
-    others |= {"mounted_iterators", "pool", "seconds", "stored_iterators", "workers"}
-    assert {name.replace("-", "_") for name in COMMANDS} == files - others

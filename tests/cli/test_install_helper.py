@@ -4,11 +4,11 @@ import os
 import subprocess
 
 import pytest
-from speech import COMMAND
+from command import INSTALLED
 
 
 def helper(place, *options, **how):
-    command = [COMMAND, "install-helper", "--directory", place, *options]
+    command = [INSTALLED, "install-helper", "--directory", place, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
@@ -18,8 +18,8 @@ def test_a_link_is_made_and_replaced_and_removed(tmp_path):
     for _ in range(2):
         done = helper(tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == f"{link} links to {COMMAND}: `mount -t touchfs DATASET DIRECTORY` runs it\n"
-        assert os.readlink(link) == str(COMMAND)
+        assert done.stdout == f"{link} links to {INSTALLED}: `mount -t touchfs DATASET DIRECTORY` runs it\n"
+        assert os.readlink(link) == str(INSTALLED)
         assert os.listdir(tmp_path) == ["mount.touchfs"]
     done = subprocess.run([link, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: mount.touchfs [OPTIONS] DATASET MOUNTPOINT\n")
@@ -32,7 +32,7 @@ def test_the_link_is_as_the_program_was_called(tmp_path):
     """pipx has a link in ~/.local/bin, and may move what is behind it."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "sbin").mkdir()
-    (tmp_path / "bin/touchfs").symlink_to(COMMAND)
+    (tmp_path / "bin/touchfs").symlink_to(INSTALLED)
     environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     subprocess.run(["touchfs", "install-helper", "--directory", "sbin"], cwd=tmp_path, env=environment, check=True)
     assert os.readlink(tmp_path / "sbin/mount.touchfs") == str(tmp_path / "bin/touchfs")
@@ -60,8 +60,8 @@ def test_a_directory_that_cannot_be_written(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith("missing/mount.touchfs: cannot be written: No such file or directory\n")
     tmp_path.chmod(0o555)
-    setpriv = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-all", COMMAND]
+    setpriv = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-all", INSTALLED]
     command = [*setpriv, "install-helper", "--directory", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith(f"Permission denied; as root: {COMMAND} install-helper --directory {tmp_path}\n")
+    assert done.stderr.endswith(f"Permission denied; as root: {INSTALLED} install-helper --directory {tmp_path}\n")

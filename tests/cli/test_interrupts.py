@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from command import INSTALLED
 from processes import children
-from speech import COMMAND, SPEECH
+from speech import SPEECH
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -32,7 +33,7 @@ def packing(shards, *options):
     Path("l.jsonl").write_text("".join(json.dumps({"key": f"{i}", "wav": "a.wav"}) + "\n" for i in range(16_000)))
     with subprocess.Popen(
         [
-            COMMAND,
+            INSTALLED,
             "pack",
             "touch",
             "l.jsonl",

@@ -10,8 +10,8 @@ from itertools import chain
 
 import pyarrow as pa
 import pytest
+from command import TOUCHFS
 from range_server import SlowReplies, range_server
-from speech import COMMAND
 from tars import write_tar
 
 
@@ -179,7 +179,7 @@ def test_no_state_is_written_of_what_nobody_has_read(here, shards, text):
     before = (here / "state").read_bytes()
     reader, writer = os.pipe()
     os.close(reader)
-    command = [COMMAND, "iterate", shards, "--resume", "state", "--save-state", "state"]
+    command = [TOUCHFS, "iterate", shards, "--resume", "state", "--save-state", "state"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from speech import COMMAND
+from command import INSTALLED
 from touchnet import UINT8, write_shard
 
 KILLS = 2
@@ -60,7 +60,7 @@ def test_index(touchfs, data, here, monkeypatch):
     for _ in range(KILLS):
         wanted = len(list(here.glob("cache/**/*.arrow"))) + draw.randint(0, 4)
         kill_when(
-            [COMMAND, "index", "--jobs", "2", "data"],
+            [INSTALLED, "index", "--jobs", "2", "data"],
             lambda wanted=wanted: len(list(here.glob("cache/**/*.arrow"))) >= wanted,
         )
         assert index().items() <= whole.items()
@@ -92,7 +92,7 @@ def test_meta_put(touchfs, data, here):
         with open(here / "new", "rb") as new:
             wanted = written() + draw.randint(1, 3)
             kill_when(
-                [COMMAND, "meta", "put", "--jobs", "2", "data"], lambda wanted=wanted: written() >= wanted, stdin=new
+                [INSTALLED, "meta", "put", "--jobs", "2", "data"], lambda wanted=wanted: written() >= wanted, stdin=new
             )
         partial += 0 < written() < SHARDS
         for name, stored in tree(data).items():

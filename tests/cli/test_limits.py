@@ -13,8 +13,8 @@ import textwrap
 import numpy as np
 import pytest
 import soundfile
+from command import INSTALLED
 from memory import peak
-from speech import COMMAND
 
 from touchfs.errors import UsageError
 from touchfs.format.idx import mmidx
@@ -45,7 +45,7 @@ def write_large_line(path):
 @pytest.mark.parametrize("name", ["lines.jsonl", "lines.jsonl.gz"])
 def test_a_large_line_is_named_and_the_others_are_served(touchfs, here, name):
     write_large_line(here / name)
-    done, megabytes = peak(here, COMMAND, "index", "--scratch-dir", "scratch", name)
+    done, megabytes = peak(here, INSTALLED, "index", "--scratch-dir", "scratch", name)
     assert done.returncode == 0, done
     assert megabytes < BOUND
     listed = touchfs("ls", "--scratch-dir", "scratch", f"{name}:shards/lines").stdout.split()
@@ -56,7 +56,7 @@ def test_a_large_line_is_named_and_the_others_are_served(touchfs, here, name):
     assert "--max-json raises the limit" in report
     done, megabytes = peak(
         here,
-        COMMAND,
+        INSTALLED,
         *("cp", "--scratch-dir", "scratch", f"{name}:shards/lines/00000001.json", "copy"),
     )
     assert (done.returncode, os.path.getsize("copy")) == (0, LARGE + len(b'{"id": "large", "txt": ""}\n'))
@@ -100,7 +100,7 @@ def test_many_blank_lines_are_nothing(here, touchfs):
         for _ in range(60):
             file.write(b"\n" * 10**6)
         file.write(line("last"))
-    done, megabytes = peak(here, COMMAND, "index", "lines.jsonl")
+    done, megabytes = peak(here, INSTALLED, "index", "lines.jsonl")
     assert (done.returncode, done.stderr) == (0, b"")
     assert megabytes < BOUND
     assert touchfs("ls", "lines.jsonl:shards/lines").stdout.split() == [b"first.json", b"last.json"]
@@ -124,7 +124,7 @@ def touchnet(here):
 
 
 def test_a_large_item_is_named_and_the_others_are_served(touchfs, touchnet, here):
-    done, megabytes = peak(here, COMMAND, "info", touchnet)
+    done, megabytes = peak(here, INSTALLED, "info", touchnet)
     assert b"1 of 3 samples are damaged" in done.stdout
     assert megabytes < BOUND
     report = touchfs("cat", f"{touchnet}:shards/shard/ERROR.txt").stdout.decode()
@@ -134,7 +134,7 @@ def test_a_large_item_is_named_and_the_others_are_served(touchfs, touchnet, here
         *("00000001.json", "ERROR.txt", "first.json", "first.txt", "last.json", "last.txt"),
     ]
     assert listed[0].split()[0] == str(3 * 2**29)
-    done, megabytes = peak(here, COMMAND, "meta", "get", touchnet)
+    done, megabytes = peak(here, INSTALLED, "meta", "get", touchnet)
     assert (done.returncode, done.stdout) == (1, line("first").replace(b'"id"', b'"key"'))
     assert b"the metainfo of sample 1 has over 16,000,000 bytes" in done.stderr
     assert megabytes < BOUND
@@ -209,7 +209,7 @@ def test_all_of_a_long_flac_is_decoded_in_windows(shar, here):
     """Written out it is what libsndfile makes of all of it, whatever the window."""
     sums = set()
     for option in ([], ["--decode-window", "1M"]):
-        command = [COMMAND, "cp", *option, f"{shar}:segments/cuts.000000/cut/0000.wav", "copy.wav"]
+        command = [INSTALLED, "cp", *option, f"{shar}:segments/cuts.000000/cut/0000.wav", "copy.wav"]
         done, megabytes = peak(here, *command)
         assert (done.returncode, done.stderr) == (0, b"")
         assert megabytes < BOUND
@@ -235,7 +235,7 @@ def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs, here):
 
 def test_convert_refuses_what_decodes_to_too_much(shar, touchfs, here):
     arguments = ["convert", shar, "out", "--to", "touch", "--max-decoded", "100M"]
-    done, megabytes = peak(here, COMMAND, *arguments)
+    done, megabytes = peak(here, INSTALLED, *arguments)
     assert done.returncode == 1
     assert b"sample 0 ('cut'): decoded it has over 100,000,000 bytes: --max-decoded raises the limit" in done.stderr
     assert megabytes < BOUND
@@ -249,7 +249,7 @@ def test_convert_refuses_a_file_that_is_mostly_a_hole(touchfs, here):
     with open("large.bin", "wb") as file:
         file.truncate(2 * 10**9)
     subprocess.run(["tar", "-S", "--format=gnu", "-cf", "holes.tar", "large.bin"], check=True)
-    done, megabytes = peak(here, COMMAND, "convert", "holes.tar", "out", "--to", "tar")
+    done, megabytes = peak(here, INSTALLED, "convert", "holes.tar", "out", "--to", "tar")
     assert done.returncode == 1
     assert b"decoded it has over 1,000,000,000 bytes: --max-decoded" in done.stderr
     assert megabytes < BOUND
@@ -260,7 +260,7 @@ def test_pack_refuses_a_recording_that_decodes_to_too_much(shar, touchfs, here):
     subprocess.run(["tar", "-xf", shar / "recording.000000.tar", "cut.flac"], check=True)
     (here / "data.jsonl").write_text('{"key": "cut", "wav": "cut.flac"}\n')
     done, megabytes = peak(
-        here, COMMAND, "pack", "touch", "data.jsonl", "out", "--num-workers", "1", "--max-decoded", "20M"
+        here, INSTALLED, "pack", "touch", "data.jsonl", "out", "--num-workers", "1", "--max-decoded", "20M"
     )
     assert done.returncode == 1
     assert b"line 1: " in done.stderr
@@ -277,7 +277,7 @@ def test_pack_names_a_large_line(here, touchfs, text):
             file.write(b"x" * 10**6)
         file.write(b"\r\n" + json.dumps({"key": "b", **wav}).encode())
     arguments = ["pack", "touch", "data.jsonl", "out", "--num-workers", "1"]
-    done, megabytes = peak(here, COMMAND, *arguments)
+    done, megabytes = peak(here, INSTALLED, *arguments)
     assert done.returncode == 1
     assert b"data.jsonl: line 2: the line has over 16,000,000 bytes" in done.stderr
     assert megabytes < BOUND

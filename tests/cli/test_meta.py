@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import TOUCHFS
 from megatron import write_prefix
-from speech import COMMAND, SENTENCES
+from speech import SENTENCES
 from touchnet import INT16, UINT8, write_shard
 
 
@@ -58,7 +59,7 @@ def test_get_writes_a_line_a_sample_in_dataset_order(own, text):
 
 def test_a_pipe_from_get_to_put(own, here):
     def pipe(edit):
-        command = f"{COMMAND} meta get own | {edit} | {COMMAND} meta put own"
+        command = f"{TOUCHFS} meta get own | {edit} | {TOUCHFS} meta put own"
         done = subprocess.run(["bash", "-c", command], cwd=here, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return done.stdout
@@ -152,13 +153,13 @@ def test_two_at_once(own, touchfs, fails):
 
 def test_no_stdin_at_all(own, here):
     done = subprocess.run(
-        ["bash", "-c", f"{COMMAND} meta put own <&-"], cwd=here, capture_output=True, text=True, check=False
+        ["bash", "-c", f"{TOUCHFS} meta put own <&-"], cwd=here, capture_output=True, text=True, check=False
     )
     assert (done.returncode, "stdin is closed" in done.stderr) == (2, True)
 
 
 def test_a_reader_that_has_seen_enough(here):
     write_shard(here / "large", metainfo=(UINT8, [b'{"n": %d}' % i for i in range(50_000)]))
-    command = f"{COMMAND} meta get large | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{TOUCHFS} meta get large | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=here, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ('{"n": 0}\n1\n', "")

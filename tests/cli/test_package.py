@@ -10,7 +10,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from speech import COMMAND
+from command import INSTALLED
 
 import touchfs
 
@@ -74,7 +74,7 @@ def test_the_wheel_holds_both_packages_and_says_what_it_is(built):
 
 def test_the_package_lists_its_public_names_and_its_version():
     assert {"SampleSet", "TouchDataset", "__version__"} <= set(dir(touchfs))
-    assert f"touchfs, version {touchfs.__version__}\n" == subprocess.check_output([COMMAND, "--version"], text=True)
+    assert f"touchfs, version {touchfs.__version__}\n" == subprocess.check_output([INSTALLED, "--version"], text=True)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_the_package_lists_its_public_names_and_its_version():
 def test_completion_completes_paths(words):
     line = f"touchfs {words}"
     environment = {"_TOUCHFS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
-    done = subprocess.run([COMMAND], env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([INSTALLED], env=os.environ | environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("file,\n", "")
 
 
 def test_completion_completes_commands():
     environment = {"_TOUCHFS_COMPLETE": "bash_complete", "COMP_WORDS": "touchfs mou", "COMP_CWORD": "1"}
-    done = subprocess.run([COMMAND], env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([INSTALLED], env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.stdout == "plain,mount\n"

@@ -7,7 +7,8 @@ import time
 from importlib.metadata import packages_distributions
 
 import pytest
-from speech import COMMAND, SPEECH
+from command import INSTALLED
+from speech import SPEECH
 
 PLANTED = (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | {
     "sitecustomize",
@@ -36,7 +37,7 @@ def here(tmp_path, monkeypatch):
 
 
 def run(*arguments, status=0, **options):
-    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, check=False, timeout=60, **options)
+    done = subprocess.run([INSTALLED, *map(str, arguments)], capture_output=True, check=False, timeout=60, **options)
     assert done.returncode == status, done.stderr.decode()
     return done.stdout
 
@@ -60,7 +61,7 @@ def test_by_no_command(here):
 @pytest.mark.parametrize("foreground", [True, False])
 def test_by_no_process_of_a_mount(here, foreground):
     source, mnt = here / "data", here / "mnt"
-    arguments = [COMMAND, "mount", *(["-f"] if foreground else []), source, mnt]
+    arguments = [INSTALLED, "mount", *(["-f"] if foreground else []), source, mnt]
     with subprocess.Popen(arguments, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as daemon:
         try:
             assert b"is mounted" in daemon.stdout.readline()

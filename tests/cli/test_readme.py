@@ -21,8 +21,6 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^]]*\]\(([^):]*)\)")
-HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # Behind the output of each command: its status.
 STATUS = re.compile("\036([0-9]+)\036")
 NOBODY = 65534
@@ -144,19 +142,3 @@ def test_no_block_escapes_the_tests():
                 "operating.md": ("logrotate",),
             }
             assert kind in others[name], block
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_of_a_page_leads_somewhere(page):
-    for link in LINK.findall(page.read_text(encoding="utf-8")):
-        name, _, anchor = link.partition("#")
-        target = page.parent / name if name else page
-        assert target.exists(), link
-        if anchor:
-            headings = HEADING.findall(BLOCK.sub("", target.read_text(encoding="utf-8")))
-            assert anchor in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings], link
-
-
-def test_every_page_is_linked_from_the_readme():
-    linked = set(LINK.findall(PAGES[0].read_text(encoding="utf-8")))
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked

@@ -8,8 +8,8 @@ import subprocess
 import time
 
 import pytest
+from command import TOUCHFS
 from range_server import range_server
-from speech import COMMAND
 
 import touchfs
 from touchfs.source.scratch.store import Scratch
@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
 
 
 def run(*arguments, status=0):
-    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     return done.stdout
 

@@ -9,7 +9,8 @@ import sys
 from contextlib import suppress
 
 import pytest
-from speech import COMMAND, SPEECH
+from command import TOUCHFS
+from speech import SPEECH
 
 from touchfs.cli.progress import PlainLines
 from touchfs.cli.workers import available_cpus
@@ -19,7 +20,7 @@ def on_a_terminal(*arguments):
     """The status of the command, its stdout, and what it drew on the terminal that its stderr is."""
     terminal, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen([COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    process = subprocess.Popen([TOUCHFS, *arguments], stdout=subprocess.PIPE, stderr=theirs, env=environment)
     os.close(theirs)
     drawn = b""
     with suppress(OSError):  # EIO: nobody has the terminal open any more

@@ -6,9 +6,9 @@ import sys
 import threading
 import time
 from concurrent.futures import wait
-from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from dask_cluster import cluster
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
@@ -24,8 +24,6 @@ from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
 from touchfs.verify.journal import Journal
 from touchfs.view.plan import parse_plan
-
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 
 
 def run(*arguments, **how):

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from command import TOUCHFS
 from dask_cluster import cluster
 from processes import runs
 from tars import write_tar
 
 from touchfs import jobs
 from touchfs.clusters.dask import cluster as connected
-
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 
 
 def run(*arguments):

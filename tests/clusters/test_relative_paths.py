@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command import TOUCHFS
 from dask_cluster import cluster
 from interleaved_tars import make_image, make_wds_tar, mint_sample
 from item_rows import batch_of, image_row
@@ -16,7 +16,6 @@ from tars import write_tar
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.tar import TarTarget
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 
 

@@ -9,7 +9,8 @@ import threading
 
 import fsspec
 import pytest
-from cli.speech import COMMAND, SPEECH
+from cli.speech import SPEECH
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
@@ -91,7 +92,7 @@ def test_threads_share_one_tree(tmp_path):
 
 def test_more_plans_than_inode_numbers_have(tmp_path):
     place = tmp_path / "shards"
-    subprocess.run([COMMAND, "pack", "touch", SPEECH / "speech.jsonl", place], check=True, capture_output=True)
+    subprocess.run([TOUCHFS, "pack", "touch", SPEECH / "speech.jsonl", place], check=True, capture_output=True)
     files = TouchFileSystem(place)
     expected = len(files.find("merged/max=1"))
     assert expected

@@ -4,12 +4,12 @@ import hashlib
 import json
 import random
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import s3fs
+from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
 from range_server import range_server
 from s3_server import s3_server, upload
@@ -23,7 +23,6 @@ from touchfs.indexing.published.publish import publish_index
 from touchfs.shard.options import DEFAULT
 from touchfs.source.remote.kept import KEPT, KeptPieces
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 SHARDS = 5
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 
 GOLDEN = Path(__file__).parent.parent / "data" / "version_0.1"
 sys.path.insert(0, str(GOLDEN))
@@ -97,7 +98,7 @@ def test_indexes_are_used_or_made_anew(tmp_path, in_place):
         shutil.copytree(GOLDEN / "in_place_index", tmp_path / "dataset" / ".touchfs-index")
     else:
         shutil.copytree(GOLDEN / "cache", tmp_path / "cache")
-    command = [Path(sys.executable).with_name("touchfs"), "ls", *["--in-place"] * in_place]
+    command = [TOUCHFS, "ls", *["--in-place"] * in_place]
     done = subprocess.run(
         [*command, f"{tmp_path / 'dataset'}:shards/000000000"],
         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},

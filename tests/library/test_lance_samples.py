@@ -11,6 +11,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from command import TOUCHFS
 
 import touchfs
 from touchfs.errors import MissingExtraError, SourceError
@@ -70,7 +71,7 @@ def test_rows_are_read_without_an_index(path: Path) -> None:
 
 
 def test_rows_are_converted(path: Path, tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("touchfs")), "convert", "--to", "tar", str(path)]
+    command = [str(TOUCHFS), "convert", "--to", "tar", str(path)]
     done = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     converted = touchfs.open(str(tmp_path / "out"))

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from mounts import TOUCHFS
+from command import TOUCHFS
 
 # $1 is a new directory, $2 the command. All that the script mounts ends with the namespace.
 _SETUP = """

@@ -8,15 +8,15 @@ import signal
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from command import TOUCHFS
 from processes import children, runs
+from waiting import wait_until
 
-TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 
 
@@ -37,15 +37,6 @@ def kill_workers_while(running: list[subprocess.Popen[str]], mounted: "Mount", s
         with suppress(subprocess.TimeoutExpired):
             running[kills % len(running)].wait(0.02 if count > 1 else 0.08 * dice.random())
     return kills
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What the condition returns once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.01)
-    return found
 
 
 def mounts_below(path: Path) -> list[Path]:

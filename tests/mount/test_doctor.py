@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, touchfs
+from command import TOUCHFS
+from mounts import touchfs
 
 
 def lines(done):

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, samples_of, touchfs, wait_until
+from mounts import SPEECH, samples_of, touchfs
+from waiting import wait_until
 
 MONDAY, TUESDAY = "shards/000000000/talks/monday.wav", "shards/000000000/talks/tuesday.wav"
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import Mount, touchfs, wait_until
+from mounts import Mount, touchfs
 from processes import children, runs
+from waiting import wait_until
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 LONG = b'{"id": "long"}\n' * 10_000_000  # takes a second

@@ -10,8 +10,9 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mounts import SPEECH, samples_of, touchfs, wait_until
+from mounts import SPEECH, samples_of, touchfs
 from processes import runs
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday"
 

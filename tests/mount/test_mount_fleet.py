@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import TOUCHFS, is_mounted, touchfs, wait_until
+from command import TOUCHFS
+from mounts import is_mounted, touchfs
 from postgres_server import own_server, server
+from waiting import wait_until
 
 from touchfs.write.touchnet import TouchNetWriter
 

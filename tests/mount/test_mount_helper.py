@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from machine import run_on_machine
-from mounts import TOUCHFS, is_mounted, touchfs
+from mounts import is_mounted, touchfs
 
 MONDAY = "shards/000000000/talks/monday.wav"
 TYPES = ("touchfs", "fuse.touchfs")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import Mount, touchfs, wait_until
+from mounts import Mount, touchfs
 from slow import Slow, readers, slow
+from waiting import wait_until
 
 from touchfs.indexing.silent import silent_paths
 from touchfs.write.touchnet import TouchNetWriter

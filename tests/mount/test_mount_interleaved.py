@@ -8,7 +8,8 @@ import stat
 import pytest
 from interleaved_tars import WdsSample, make_tiff, make_wds_tar, random_sample
 from mint_documents import HOSTILE_IDS, frames_of, is_same_image, make_hostile_tar, make_mint_tar
-from mounts import touchfs, wait_until
+from mounts import touchfs
+from waiting import wait_until
 
 from touchfs.tree.inode import unpack
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import kill_workers_while, wait_until
+from mounts import kill_workers_while
+from waiting import wait_until
 
 from touchfs import node
 from touchfs.write.touchnet import TouchNetWriter

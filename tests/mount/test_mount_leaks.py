@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mounts import Mount, is_mounted, mounts_below, touchfs, wait_until
+from mounts import Mount, is_mounted, mounts_below, touchfs
 from processes import runs
+from waiting import wait_until
 
 # `make soak` makes 1,000.
 MOUNTS = int(os.environ.get("TOUCHFS_MOUNTS", "10"))

@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, TOUCHFS, Mount, is_mounted, reader_of, touchfs, wait_until
+from command import TOUCHFS
+from mounts import SPEECH, Mount, is_mounted, reader_of, touchfs
 from processes import children, runs
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
 RECORDING = (SPEECH / "wav" / "01.wav").read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import wait_until
+from waiting import wait_until
 
 from touchfs.write.touchnet import TouchNetWriter
 

@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, is_mounted, wait_until
+from command import TOUCHFS
+from mounts import is_mounted
 from processes import children
+from waiting import wait_until
 
 ENDED = "worker 0 (pid"
 

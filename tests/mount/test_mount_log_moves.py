@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import Mount, touchfs, wait_until
+from mounts import Mount, touchfs
 from processes import children
+from waiting import wait_until
 
 
 class Journal:

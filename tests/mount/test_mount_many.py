@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, touchfs
+from command import TOUCHFS
+from mounts import touchfs
 
 SHARDS, LIMIT = 1300, 1024
 FEW = 64

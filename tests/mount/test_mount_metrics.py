@@ -17,9 +17,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from command import TOUCHFS
 from mount_numbers import Numbers, numbers_of
-from mounts import TOUCHFS, Mount, touchfs, wait_until
+from mounts import Mount, touchfs
 from processes import runs
+from waiting import wait_until
 
 
 def fetch(url: str, **headers: str) -> str:

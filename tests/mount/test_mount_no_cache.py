@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, is_mounted, touchfs, wait_until
+from mounts import SPEECH, is_mounted, touchfs
 from small_disks import AS_ROOT, fill, small_disk
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.txt"
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 from mount_numbers import Numbers, numbers_of
-from mounts import Mount, touchfs, wait_until
+from mounts import Mount, touchfs
 from slow import readers, slow
+from waiting import wait_until
 
 WAYS = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
 

@@ -9,8 +9,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from command import INSTALLED
 from machine import run_on_machine
-from mounts import TOUCHFS, is_mounted, touchfs, wait_until
+from mounts import is_mounted, touchfs
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
 MNT_DETACH = 2
@@ -52,7 +54,7 @@ def test_a_descriptor_is_served(speech, tmp_path, descriptor):
 
 def test_sigterm_unmounts_it(speech, tmp_path, descriptor):
     passed = descriptor()
-    command = [TOUCHFS, "mount", "-f", speech, f"/dev/fd/{passed}"]
+    command = [INSTALLED, "mount", "-f", speech, f"/dev/fd/{passed}"]
     with subprocess.Popen(command, pass_fds=[passed], stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
         assert " is mounted at " in daemon.stdout.readline()
@@ -143,7 +145,7 @@ def test_another_user_serves_it(speech, tmp_path, descriptor):
     passed = descriptor("allow_other", "default_permissions")
     capability = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     guest = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capability]
-    command = [*guest, TOUCHFS, speech, f"/dev/fd/{passed}", "-o", "ro,allow_other,dev,suid"]
+    command = [*guest, INSTALLED, speech, f"/dev/fd/{passed}", "-o", "ro,allow_other,dev,suid"]
     done = subprocess.run(command, pass_fds=[passed], capture_output=True, text=True, check=False)
     assert (done.returncode, f" is mounted at {tmp_path}/mnt (" in done.stdout) == (0, True), done.stderr
     pid = json.loads((tmp_path / "mnt/.touchfs/info").read_bytes())["pid"]

@@ -9,7 +9,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, TOUCHFS, is_mounted, touchfs, wait_until
+from command import TOUCHFS
+from mounts import SPEECH, is_mounted, touchfs
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
 

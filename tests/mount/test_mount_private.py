@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounts import Mount, mounts_below, touchfs, wait_until
+from mounts import Mount, mounts_below, touchfs
+from waiting import wait_until
 
 STRANGER = 65534
 # The command, but the kernel does not look at modes.

@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, TOUCHFS, Mount, is_mounted, reader_of, samples_of, touchfs, wait_until
+from command import TOUCHFS
+from mounts import SPEECH, Mount, is_mounted, reader_of, samples_of, touchfs
 from processes import children, runs
 from spike_daemon import SLOW
+from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
 RECORDING = (SPEECH / "wav" / "01.wav").read_bytes()

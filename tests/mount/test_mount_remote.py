@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from every_kind import files_of, write_every_kind
-from mounts import is_mounted, touchfs, wait_until
+from mounts import is_mounted, touchfs
 from postgres_server import Server
 from processes import runs
 from range_server import range_server
@@ -23,6 +23,7 @@ from s3_server import SECRET, s3_server, upload
 from small_disks import fill, small_disk
 from stores import STORES, place_in
 from tars import write_tar
+from waiting import wait_until
 
 # Of this run: all processes of this machine are looked at.
 SIGNATURE, PASSWORD = (f"planted-{secrets.token_hex(8)}" for _ in range(2))

@@ -9,7 +9,7 @@ import tarfile
 import wave
 
 import numpy as np
-from mounts import TOUCHFS
+from command import TOUCHFS
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")

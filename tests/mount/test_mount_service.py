@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mounts import TOUCHFS, wait_until
+from command import TOUCHFS
 from processes import children
+from waiting import wait_until
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import threading
 import time
 
 import pytest
-from mounts import is_mounted, touchfs, wait_until
+from mounts import is_mounted, touchfs
 from range_server import range_server
 from tars import write_tar
+from waiting import wait_until
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from mounts import touchfs, wait_until
+from mounts import touchfs
+from waiting import wait_until
 
 RATE = 16000
 CODINGS = {"wav": ["pcm_s16le"], "wav24.wav": ["pcm_s24le"], "flac": ["flac"], "mp3": ["libmp3lame", "-b:a", "64k"]}

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, Mount, is_mounted, touchfs, wait_until
+from command import TOUCHFS
+from mounts import Mount, is_mounted, touchfs
 from processes import runs
+from waiting import wait_until
 
 STRANGER = 65534
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import kill_workers_while, wait_until
+from mounts import kill_workers_while
 from small_disks import AS_ROOT, fill, refused, small_disk
+from waiting import wait_until
 
 from touchfs import node
 from touchfs.write.touchnet import TouchNetWriter

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import TOUCHFS, touchfs, wait_until
+from command import TOUCHFS
+from mounts import touchfs
 from small_disks import AS_ROOT, fill, refused, small_disk
+from waiting import wait_until
 
 from touchfs.write.touchnet import TouchNetWriter
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mount_numbers import numbers_of
-from mounts import Mount, wait_until
+from mounts import Mount
 from slow import Slow, readers, slow
 from touchfs_mount.requests.alone import DEATHS
+from waiting import wait_until
 
 from touchfs.write.touchnet import TouchNetWriter
 

@@ -14,7 +14,8 @@ import wave
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mounts import touchfs, wait_until
+from mounts import touchfs
+from waiting import wait_until
 
 _GETDENTS64 = {"x86_64": 217, "aarch64": 61}[platform.machine()]
 _DIRECTORY = 4

@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import touchfs, wait_until
+from mounts import touchfs
 from processes import children, runs
 from range_server import SlowReplies, range_server
 from tars import write_tar
+from waiting import wait_until
 
 SIZE = 3_000_000
 

@@ -11,10 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, wait_until
+from command import INSTALLED
 from processes import children
 from spikes import SpikeMount, workers_of
 from touchfs_mount.loop.placement import Placement
+from waiting import wait_until
 
 EVERYWHERE = os.sched_getaffinity(0)
 PLACE = max(EVERYWHERE)
@@ -163,7 +164,7 @@ def test_two_workers_never_follow(mount, speech):
 @pytest.mark.usefixtures("busy")
 def test_a_mount_in_a_cpuset_of_one_processor_stays_there(tmp_path, speech):
     path = tmp_path / "mnt"
-    taskset = ["taskset", "-c", str(min(EVERYWHERE)), TOUCHFS, "mount", "-f", speech, path]
+    taskset = ["taskset", "-c", str(min(EVERYWHERE)), INSTALLED, "mount", "-f", speech, path]
     with subprocess.Popen(taskset, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -7,9 +7,9 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from mounts import wait_until
 from touchfs_mount.loop import pool as module
 from touchfs_mount.loop.pool import Call, Pool, PoolLimits
+from waiting import wait_until
 
 from touchfs.errors import SourceTimeoutError
 

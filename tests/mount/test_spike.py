@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mounts import wait_until
 from processes import children, runs
 from spike_daemon import ROWS, bytes_of, size_of
 from spikes import SpikeMount, workers_of
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 # Readers must make progress between the kills, so nothing else may keep the processors.

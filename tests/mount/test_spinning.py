@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from mounts import wait_until
 from touchfs_mount.loop.spinning import Spinning
+from waiting import wait_until
 
 
 class Polls:

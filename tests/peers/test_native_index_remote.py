@@ -3,17 +3,15 @@
 import json
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from s3_server import s3_server, upload
 from tars import write_tar
 
 from touchfs.peers.lists import judge_list
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(30))
 
 

@@ -3,15 +3,16 @@
 import subprocess
 
 import pytest
+from command import TOUCHFS
 from tars import write_tar
-from tree_servers import COMMAND, HOSTILE, SPEECH, serving
+from tree_servers import HOSTILE, SPEECH, serving
 
 
 @pytest.fixture(scope="session")
 def speech(tmp_path_factory):
     """Three shards of the ten sentences."""
     place = tmp_path_factory.mktemp("served") / "shards"
-    command = [COMMAND, "pack", "touch", SPEECH, place, "--num-utt-per-shard", "4"]
+    command = [TOUCHFS, "pack", "touch", SPEECH, place, "--num-utt-per-shard", "4"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return place
 

@@ -5,7 +5,8 @@ import os
 import subprocess
 
 import pytest
-from tree_servers import COMMAND, serving
+from command import TOUCHFS
+from tree_servers import serving
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -63,7 +64,7 @@ def test_what_is_refused_at_the_start(speech, tmp_path, options, problem):
         (tmp_path / name).write_text(token)
         (tmp_path / name).chmod(mode)
     done = subprocess.run(
-        [COMMAND, "serve", speech, *options], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+        [TOUCHFS, "serve", speech, *options], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode != 0
     assert problem in done.stderr
@@ -71,7 +72,7 @@ def test_what_is_refused_at_the_start(speech, tmp_path, options, problem):
 
 
 def test_a_port_in_use(served, speech):
-    command = [COMMAND, "serve", speech, "--http", f"localhost:{served.port}"]
+    command = [TOUCHFS, "serve", speech, "--http", f"localhost:{served.port}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert done.stderr == f"touchfs: --http: localhost port {served.port} cannot be used: Address already in use\n"

@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import fsspec
 import pytest
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
-from tree_servers import COMMAND, HOSTILE, serving
+from tree_servers import HOSTILE, serving
 
 WAV = "/shards/000000000/talks/monday.wav"
 LINK = re.compile(r'href="([^"]*)"')
@@ -20,12 +21,12 @@ LINK = re.compile(r'href="([^"]*)"')
 
 @pytest.fixture(scope="module")
 def monday(speech):
-    return subprocess.run([COMMAND, "cat", f"{speech}:{WAV}"], check=True, capture_output=True).stdout
+    return subprocess.run([TOUCHFS, "cat", f"{speech}:{WAV}"], check=True, capture_output=True).stdout
 
 
 def test_each_file_has_the_bytes_that_cp_copies(speech, served, tmp_path):
     """Also those of `by-key/`, which are links in the tree."""
-    subprocess.run([COMMAND, "cp", "-r", f"{speech}:", tmp_path / "copy"], check=True)
+    subprocess.run([TOUCHFS, "cp", "-r", f"{speech}:", tmp_path / "copy"], check=True)
     found = {}
     directories = ["/"]
     while directories:
@@ -47,7 +48,7 @@ def test_each_file_has_the_bytes_that_cp_copies(speech, served, tmp_path):
 def test_what_is_named_and_not_listed(speech, served):
     """A span of a recording, and segments merged by a plan."""
     for path in ("slices/0.25-1/000000000/talks/monday.wav", "merged/max=30,gap=0.5/000000000/numbers/0000.wav"):
-        wanted = subprocess.run([COMMAND, "cat", f"{speech}:{path}"], check=True, capture_output=True).stdout
+        wanted = subprocess.run([TOUCHFS, "cat", f"{speech}:{path}"], check=True, capture_output=True).stdout
         assert served.ask("/" + path).body == wanted
 
 

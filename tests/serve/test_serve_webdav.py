@@ -5,7 +5,8 @@ import subprocess
 from xml.etree.ElementTree import fromstring
 
 import pytest
-from tree_servers import COMMAND, HOSTILE
+from command import TOUCHFS
+from tree_servers import HOSTILE
 
 DAV = "{DAV:}"
 
@@ -86,7 +87,7 @@ def test_options_and_what_is_not_allowed(served):
 
 
 def test_rclone_copies_everything(speech, served, tmp_path):
-    subprocess.run([COMMAND, "cp", "-r", f"{speech}:shards", tmp_path / "ours"], check=True)
+    subprocess.run([TOUCHFS, "cp", "-r", f"{speech}:shards", tmp_path / "ours"], check=True)
     command = [
         "rclone",
         "--config",

@@ -2,12 +2,12 @@
 
 import http.client
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-COMMAND = Path(sys.executable).parent / "touchfs"
+from command import TOUCHFS
+
 SPEECH = Path(__file__).parent.parent / "data" / "speech" / "speech.jsonl"
 
 
@@ -47,7 +47,7 @@ def ask(port, path="/", method="GET", body=None, **headers):
 @contextmanager
 def serving(dataset, *options, env=None):
     """`touchfs serve`. It must end at once, and have written no errors but those that the test reads from stderr."""
-    command = [COMMAND, "serve", dataset, "--http", "127.0.0.1:0", *options]
+    command = [TOUCHFS, "serve", dataset, "--http", "127.0.0.1:0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
         line = process.stdout.readline()

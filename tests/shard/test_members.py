@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from tars import write_tar
 from touchnet import write_speech
 
@@ -15,11 +15,9 @@ from touchfs.indexing import open_dataset
 from touchfs.node.leaf.shar import list_fields
 from touchfs.shard.find import find_shards
 
-COMMAND = str(Path(sys.executable).with_name("touchfs"))
-
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], text=True, capture_output=True, check=False, timeout=60)
+    return subprocess.run([TOUCHFS, *arguments], text=True, capture_output=True, check=False, timeout=60)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import random
 import signal
 import struct
 import subprocess
-import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import TOUCHFS
 from hypothesis import given
 from hypothesis import strategies as st
 from range_server import range_server
@@ -33,7 +33,6 @@ from touchfs.source.remote.clients import with_query
 from touchfs.source.remote.kept import KEPT
 from touchfs.source.store import FileType
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 BYTES = random.Random(1).randbytes(3_000_000)
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ import s3fs
 import soundfile
 from arrow_tables import pictures, write_cache
 from click.testing import CliRunner
+from command import TOUCHFS
 from every_kind import LINES
 from interleaved_tars import make_image, make_wds_tar, mint_sample
 from range_server import range_server
@@ -24,7 +24,6 @@ from touchfs.cli.main import group
 from touchfs.errors import ChangedError, FormatError, UsageError
 
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 FEATURES = {"image": {"type": "Image"}, "label": {"type": "Value", "dtype": "string"}}
 STORES = ["s3", "http"]
 

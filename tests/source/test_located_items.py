@@ -4,12 +4,12 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command import TOUCHFS
 from interleaved_tars import make_image
 from item_rows import batch_of, contents, errors, image_row
 from range_server import range_server
@@ -72,7 +72,7 @@ def test_an_endpoint_that_only_the_options_file_names(tmp_path, monkeypatch):
         (tmp_path / "options.json").chmod(0o600)
         rows = [image_row(0, "s3://data/images/a.png"), image_row(1, "s3://data/images/b.png", None, 6, len(PNG))]
         source = write_rows(tmp_path / "rows.parquet", *rows)
-        command = [Path(sys.executable).with_name("touchfs"), "interleave", source, "out", "--jobs", "1"]
+        command = [TOUCHFS, "interleave", source, "out", "--jobs", "1"]
         command += ["--allow-location", "s3://data/images", "--options-file", "options.json"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr

@@ -5,10 +5,10 @@ import os
 import pickle
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
@@ -19,7 +19,6 @@ from touchfs.source.remote.kept import KEPT
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, Scratch
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 DATA_BYTES = random.Random(1).randbytes(3_000_000)
 SOMEBODY = 65534
 # All programs that run under this see the lower store on a disk that is mounted read-only.

@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from command import TOUCHFS
 from range_server import SlowReplies, range_server
 from stores import STORES, place_in
 
@@ -21,7 +20,6 @@ from touchfs.limits import Limits
 from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")
 LINES = [

@@ -1,10 +1,9 @@
 """Names with braces in other stores, and in lists that name several."""
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from range_server import range_server
 from s3_server import asked_of_s3, s3_server
 from tars import write_tar
@@ -41,7 +40,7 @@ def tar(tmp_path, key):
 
 
 def touchfs(*arguments):
-    command = [Path(sys.executable).with_name("touchfs"), *arguments]
+    command = [TOUCHFS, *arguments]
     return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60)
 
 

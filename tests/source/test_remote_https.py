@@ -2,14 +2,12 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 TEXT = b"what is in the shard\n" * 1000
 
 

@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 import soundfile
+from command import TOUCHFS
 from every_kind import files_of
 from range_server import range_server
 from stores import STORES, place_in
@@ -19,7 +18,6 @@ from tars import write_tar
 from touchfs.posix.paths import beneath, shown_name
 from touchfs.source.remote.options import parse_option
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 NAMES = ["a b", "日本", "p+lus", "at@x", "br[1]", "c%20d", "c d", "%41", "A", "q?x=1", "q", "h#1", "h", "am&p;", "it's"]
 
 

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 from touchnet import write_speech
@@ -157,7 +157,7 @@ def test_the_absolute_form_of_a_url(url, expected):
 @pytest.mark.parametrize("planted", ["zz", "[]", "3", '{"https://host/a": 3}'])
 def test_what_the_environment_keeps_may_be_nonsense(variable, planted):
     done = subprocess.run(
-        [Path(sys.executable).with_name("touchfs"), "ls", "https://host/a/?sig=1"],
+        [TOUCHFS, "ls", "https://host/a/?sig=1"],
         env=os.environ | {variable: planted},
         capture_output=True,
         text=True,

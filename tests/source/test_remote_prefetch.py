@@ -3,12 +3,11 @@
 import random
 import re
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
@@ -18,8 +17,6 @@ from touchfs.source.remote.flights import REQUEST_MAX
 from touchfs.source.remote.kept import KEPT, KeptPieces
 from touchfs.source.remote.prefetch import check_kept, fetch_all, remote_files
 from touchfs.source.scratch.store import Scratch
-
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 
 
 @pytest.fixture

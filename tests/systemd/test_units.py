@@ -1,11 +1,11 @@
 """The units that are installed, and the examples: systemd itself accepts them, and they say what FUSE needs."""
 
 import subprocess
-import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from command import INSTALLED
 
 UNITS = Path(__file__).parent.parent.parent / "systemd"
 SERVICE, USER_SERVICE = UNITS / "touchfs@.service", UNITS / "user" / "touchfs@.service"
@@ -35,7 +35,7 @@ def options(unit: Path, section: str) -> ConfigParser:
 def test_systemd_accepts_it(unit, tmp_path, monkeypatch):
     # The one difference to what is installed: where the command is.
     for each in (unit, MOUNT):
-        text = each.read_text().replace("/usr/bin/touchfs", str(Path(sys.executable).with_name("touchfs")))
+        text = each.read_text().replace("/usr/bin/touchfs", str(INSTALLED))
         (tmp_path / each.name).write_text(text)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     manager = ["--user"] if unit == USER_SERVICE else []

@@ -6,13 +6,13 @@ written, which not every container allows: so `make soak` runs this, and `make t
 
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from command import INSTALLED
+
 UNIT = Path(__file__).parent.parent.parent / "systemd" / "touchfs@.service"
 SYSTEMD = "/usr/lib/systemd/systemd"
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 SPEECH = Path(__file__).parent.parent / "data" / "speech" / "speech.jsonl"
 
 BOOT = f"""set -e
@@ -58,12 +58,12 @@ echo "end"
 
 def test_the_service_starts_reloads_restarts_and_stops(as_root, tmp_path):
     point, output, script = tmp_path / "mnt", tmp_path / "output", tmp_path / "script"
-    subprocess.run([TOUCHFS, "pack", "touch", SPEECH, tmp_path / "shards"], check=True, capture_output=True)
+    subprocess.run([INSTALLED, "pack", "touch", SPEECH, tmp_path / "shards"], check=True, capture_output=True)
     (tmp_path / "speech.env").write_text(
         f"SOURCE={tmp_path}/shards\nMOUNTPOINT={point}\n"
         f"OPTIONS=--workers 2 --stuck-seconds 1 --no-index-cache --state-dir {tmp_path}/state\n"
     )
-    text = UNIT.read_text().replace("/usr/bin/touchfs", str(TOUCHFS)).replace("/etc/touchfs/%i", f"{tmp_path}/%i")
+    text = UNIT.read_text().replace("/usr/bin/touchfs", str(INSTALLED)).replace("/etc/touchfs/%i", f"{tmp_path}/%i")
     text = re.sub("^Wants=.*", "DefaultDependencies=no", text, flags=re.MULTILINE)  # there is no network.target
     text = re.sub("^WatchdogSec=.*", "WatchdogSec=3", text, flags=re.MULTILINE)
     units = tmp_path / "units"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import TOUCHFS
 from damage import flip_byte
 from every_kind import OPTIONS, write_every_kind
 from tars import write_tar
@@ -20,7 +21,6 @@ from touchfs.verify.job import checksum, verify
 from touchfs.verify.journal import Journal
 from touchfs.verify.shard import PROBLEMS_LISTED
 
-TOUCHFS = Path(sys.executable).with_name("touchfs")
 FILES = {f"s{number}.{end}": f"{number} {end} ".encode() * 99 for number in range(6) for end in ("txt", "bin")}
 
 

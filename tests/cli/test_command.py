@@ -1,0 +1,133 @@
+"""The command that tests run, a fork of a server's, behaves as the installed one. Each is run as both here."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import INSTALLED, TOUCHFS
+from interleaved_tars import make_wds_tar
+from processes import children, runs
+from speech import SPEECH
+from waiting import wait_until
+
+from touchfs.cli.main import COMMANDS
+
+# What is run for each command, in a directory with `shards`, `t.tar` and `data.jsonl`.
+RUN = {
+    "cat": [["cat", "shards:shards/000000000/numbers.txt"]],
+    "checksum": [["checksum", "shards"], ["checksum", "nothing"]],
+    "completion": [["completion", "bash"]],
+    "convert": [["convert", "shards", "tars", "--to", "tar"]],
+    "cp": [["cp", "shards:shards/000000000/numbers.wav", "copy.wav"]],
+    "doctor": [["doctor", "--state-dir"]],
+    "index": [["index", "shards"], ["index", "shards"]],
+    "info": [["info", "shards"], ["info", "shards", "--format", "json"]],
+    "install-helper": [["install-helper", "--directory", "nowhere"]],
+    "interleave": [["interleave", "t.tar", "items"]],
+    "iterate": [["iterate", "shards", "--shuffle", "1"]],
+    "iterator": [
+        ["iterator", "create", "shards", "train"],
+        ["iterator", "next", "shards", "train"],
+        ["iterator", "token", "shards", "train"],
+    ],
+    "ls": [["ls", "shards"], ["ls", "-l", "shards:shards/000000000"], ["ls", "no", "such"]],
+    "man": [["man", "pages"]],
+    "manifest": [["manifest", "shards", "--kind", "filelist"]],
+    "meta": [["meta", "get", "shards"]],
+    "mount": [["mount", "shards", "mnt"], ["mount", "shards", "mnt"]],
+    "pack": [["pack", "tar", "data.jsonl", "packed"]],
+    "prefetch": [["prefetch", "shards"]],
+    "reload": [["mount", "shards", "mnt"], ["reload", "mnt"]],
+    "serve": [["serve", "shards", "--http", "nonsense"]],
+    "stat": [["stat", "shards:shards/000000000/numbers.wav"]],
+    "stats": [["mount", "shards", "mnt"], ["stats", "mnt"]],
+    "status": [["mount", "shards", "mnt"], ["status", "mnt"]],
+    "storage": [["index", "shards"], ["storage", "ls"]],
+    "umount": [["mount", "shards", "mnt"], ["umount", "mnt"], ["umount", "mnt"]],
+    "verify": [["verify", "shards"]],
+}
+
+# Process ids, times, and identifiers.
+VARYING = re.compile(r"[0-9a-f]{8,}|[\d.]+| [mµ]?s\b| +")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_does_what_the_installed_one_does(shards, tmp_path, name):
+    shown = []
+    for program in (INSTALLED, TOUCHFS):
+        place = tmp_path / "place"  # the same one, as names of it are shown
+        shutil.copytree(shards, place / "shards")
+        make_wds_tar(place / "t.tar", [])
+        (place / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
+        (place / "wav").symlink_to(SPEECH / "wav")
+        environment = os.environ | {f"XDG_{kind}_HOME": str(place / kind) for kind in ("CACHE", "STATE")}
+        try:
+            for arguments in RUN[name]:
+                done = subprocess.run(
+                    [program, *arguments], cwd=place, env=environment, capture_output=True, text=True, check=False
+                )
+                shown.append((done.returncode, *(VARYING.sub("", text) for text in (done.stdout, done.stderr))))
+            made = sorted(str(path.relative_to(place)) for path in place.rglob("*") if "mnt" not in path.parts)
+            shown.append(VARYING.sub("", " ".join(made)))
+        finally:
+            if os.path.ismount(place / "mnt"):
+                subprocess.run(["fusermount3", "-u", place / "mnt"], check=True)
+        shutil.rmtree(place)
+    assert shown[len(shown) // 2 :] == shown[: len(shown) // 2]
+
+
+def alike(*arguments, script='exec "$@"', **how):
+    """Run both in a shell, and compare what they write and their status."""
+    shown = []
+    for program in (INSTALLED, TOUCHFS):
+        command = ["bash", "-c", script, "bash", program, *arguments]
+        done = subprocess.run(command, capture_output=True, check=False, **how)
+        shown.append((done.returncode, done.stdout, done.stderr))
+    assert shown[1] == shown[0]
+
+
+def test_the_environment(shards, tmp_path):
+    alike("storage", "ls", env={"HOME": str(tmp_path / "nowhere"), "PATH": os.environ["PATH"]})
+    alike("ls", shards, env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"})
+    alike("info", shards, env=os.environ | {"TZ": "Asia/Tokyo"})
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        *('"$@" <&-', '"$@" >&-', '"$@" <&- >&- 2>&-', '"$@" > /dev/full'),
+        *("ulimit -f 0", "ulimit -n 20", "trap '' INT PIPE"),
+        'mkdir gone; cd gone; rmdir ../gone; "$@"',
+        'umask 027; "$@" > /dev/null; "$1" man pages; stat -c %a pages/*',
+    ],
+)
+def test_what_a_process_is_born_with(shards, tmp_path, script):
+    alike("ls", "-l", f"{shards}:shards", script=script if '"$@"' in script else f'{script}; exec "$@"', cwd=tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal(shards, number):
+    ends = []
+    for program in (INSTALLED, TOUCHFS):
+        command = [program, "iterate", shards, "--format", "tar"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.read(1)  # the rest fills the pipe
+            process.send_signal(number)
+            _, told = process.communicate(timeout=60)
+            ends.append((process.returncode, told))
+    assert ends[1] == ends[0]
+
+
+def test_it_is_a_fork_which_ends_with_what_asked_for_it(shards):
+    with subprocess.Popen([TOUCHFS, "iterate", shards, "--format", "tar"], stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        (server,) = [
+            each for each in children(os.getpid()) if b"fork_server" in Path(f"/proc/{each}/cmdline").read_bytes()
+        ]
+        (fork,) = children(server)
+        process.kill()
+        wait_until(lambda: not runs(fork))

@@ -1,0 +1,244 @@
+"""A server that forks `touchfs` commands for tests, without a start of Python for each: see `command.py`.
+
+When the first launcher asks, it imports the command line, and nothing that starts threads: such a process could not be
+forked safely. A fork takes on the launcher's arguments, environment, directory, descriptors, limits and umask, as they
+are in /proc, and runs as the installed script does. The server tells the launcher how it ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import importlib
+import io
+import os
+import pkgutil
+import random
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+LISTENER, SCRIPT, PLACE = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+# Modules that start threads, or take long and are seldom needed. A command imports them itself.
+UNLOADED = ("av", "datasets", "fsspec", "lance", "pandas", "PIL", "pyarrow", "soundfile", "torch")
+NAMESPACES = [f"ns/{kind}" for kind in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")]
+KEPT = ("Uid", "Gid", "Groups", "SigBlk", "SigIgn", "NoNewPrivs", "Seccomp", "Cpus_allowed")
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A process that asks for a command."""
+
+    pid: int
+    arguments: list[bytes]
+    environment: dict[bytes, bytes]
+    status: dict[str, str]
+
+    @classmethod
+    def read(cls, pid: int, count: int) -> Launcher:
+        """Raises an OSError if it has ended, or is not ours to look at."""
+        arguments = _file(pid, "cmdline").split(b"\0")[:-1]
+        pairs = [entry.partition(b"=") for entry in _file(pid, "environ").split(b"\0") if b"=" in entry]
+        lines = [line.partition(":") for line in _file(pid, "status").decode().splitlines()]
+        return cls(
+            pid,
+            arguments[len(arguments) - count :],
+            {name: value for name, _, value in pairs},
+            {name: value.strip() for name, _, value in lines},
+        )
+
+    def situation(self) -> tuple[object, ...]:
+        """What a fork of the server's is without changing itself: only a launcher that is the same gets one."""
+        return (
+            {name: value for name, value in self.status.items() if name in KEPT or name.startswith("Cap")},
+            os.getsid(self.pid),
+            os.getpriority(os.PRIO_PROCESS, self.pid),
+            [os.readlink(f"/proc/{self.pid}/{name}") for name in ("root", *NAMESPACES)],
+            [_file(self.pid, name) for name in ("cgroup", "oom_score_adj")],
+            {name: value for name, value in self.environment.items() if name.startswith((b"PYTHON", b"LD_", b"OMP_"))},
+            next(filter(None, map(self.environment.get, (b"LC_ALL", b"LC_CTYPE", b"LANG"))), b"C.UTF-8"),
+        )
+
+
+def _file(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+
+
+def load() -> None:
+    """Import what commands need: all that ends quickly, and without threads."""
+    from touchfs.cli.main import COMMANDS
+
+    for command in COMMANDS:
+        importlib.import_module(f"touchfs.cli.{command.replace('-', '_')}")
+    import touchfs_mount
+
+    for module in pkgutil.walk_packages(touchfs_mount.__path__, "touchfs_mount."):
+        importlib.import_module(module.name)
+    loaded = {name.partition(".")[0] for name in sys.modules}.intersection(UNLOADED)
+    assert not loaded, f"a command imports {loaded} before it knows whether it needs it"
+    assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
+
+
+def serve() -> tuple[Launcher, dict[int, int]] | None:
+    """Fork a command for each launcher. Returns in these forks: whose, and its descriptors; at the end, None."""
+    own = Launcher.read(os.getpid(), 0)
+    situation = own.situation()
+    # What Python itself adds to the environment: the locale that it takes for "C".
+    coerced = {name: value for name, value in os.environb.items() if name not in own.environment}
+    listener = socket.socket(fileno=LISTENER)
+    events = select.poll()
+    events.register(listener, select.POLLIN)
+    events.register(0, select.POLLIN)
+    if (0, select.POLLHUP) in events.poll():
+        return None
+    load()
+    gc.freeze()
+    launchers: dict[int, tuple[socket.socket, int, int]] = {}  # by descriptors of connections and of processes
+    while True:
+        for number, _ in events.poll():
+            if number == 0:
+                return None
+            if number in launchers:
+                connection, pid, process = launchers[number]
+                if number == connection.fileno():  # the launcher was killed
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                    events.unregister(connection)
+                    continue
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with suppress(OSError):
+                    connection.send(str(status).encode())
+                with suppress(KeyError):
+                    events.unregister(connection)
+                events.unregister(process)
+                del launchers[process], launchers[connection.fileno()]
+                connection.close()
+                os.close(process)
+                continue
+            connection, _ = listener.accept()
+            try:
+                message, received, _, _ = socket.recv_fds(connection, 8192, 253)
+                asking = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+                count, *numbers = struct.unpack(f"{len(message) // 4}I", message)
+                launcher = Launcher.read(asking, count)
+                alike = launcher.situation() == situation
+            except (OSError, struct.error):
+                received, alike = [], False
+            if not alike:
+                _close(received)
+                with suppress(OSError):
+                    connection.send(b"script")
+                connection.close()
+                continue
+            os.environb.clear()
+            os.environb.update(coerced | launcher.environment)
+            pid = os.fork()
+            if pid == 0:
+                return launcher, dict(zip(numbers, received, strict=True))
+            _close(received)
+            process = os.pidfd_open(pid)
+            with suppress(OSError):
+                connection.send(str(pid).encode())
+            launchers[connection.fileno()] = launchers[process] = (connection, pid, process)
+            events.register(connection, select.POLLIN)
+            events.register(process, select.POLLIN)
+
+
+def _close(descriptors: list[int]) -> None:
+    for number in descriptors:
+        os.close(number)
+
+
+def become(launcher: Launcher, descriptors: dict[int, int]) -> None:
+    """Take on all that a process has from the one that starts it."""
+    directory = os.open(f"/proc/{launcher.pid}/cwd", os.O_RDONLY | os.O_DIRECTORY)
+    os.fchdir(directory)
+    limits = {limit: resource.prlimit(launcher.pid, limit) for limit in range(16)}
+    _own_descriptors(descriptors)
+    os.umask(int(launcher.status["Umask"], 8))
+    for limit, values in limits.items():
+        resource.setrlimit(limit, values)
+    sys.argv[:] = [SCRIPT, *map(os.fsdecode, launcher.arguments[1:])]
+    sys.argv[0] = os.path.join(os.path.dirname(SCRIPT), os.path.basename(os.fsdecode(launcher.arguments[0])))
+    sys.orig_argv[:] = [sys.executable, *sys.argv]
+    sys.modules["__main__"].__file__ = SCRIPT
+    time.tzset()
+    random.seed()
+
+
+def _own_descriptors(descriptors: dict[int, int]) -> None:
+    """Have the launcher's descriptors, with its numbers, and no others. The standard streams are made of them."""
+    above = max(descriptors, default=0) + 1
+    moved = {number: _at_least(above, received) for number, received in descriptors.items()}
+    os.closerange(0, above)
+    for number, copy in moved.items():
+        os.dup2(copy, number)
+    os.closerange(above, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    sys.stdin = sys.__stdin__ = _stream(0, "r", sys.__stdin__)
+    sys.stdout = sys.__stdout__ = _stream(1, "w", sys.__stdout__)
+    sys.stderr = sys.__stderr__ = _stream(2, "w", sys.__stderr__)
+
+
+def _at_least(number: int, descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD, number)
+
+
+def _stream(number: int, mode: str, before: io.TextIOWrapper) -> io.TextIOWrapper | None:
+    """A standard stream as Python makes it at its start."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return None
+    unbuffered = mode == "w" and before.write_through
+    file = os.fdopen(number, mode + "b", buffering=0 if unbuffered else -1, closefd=False)
+    lines = number == 2 or file.isatty()
+    return io.TextIOWrapper(
+        file, before.encoding, before.errors, newline="\n", line_buffering=lines, write_through=unbuffered
+    )
+
+
+def run() -> int:
+    """Run the command line, and return its exit status, as the script does."""
+    from touchfs.cli.main import main
+
+    try:
+        main()
+    except SystemExit as end:
+        return end.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def end(status: int) -> NoReturn:
+    """End as Python does, but free no objects: to take them from the pages shared with the server costs 60 ms."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    os.symlink(SCRIPT, f"{PLACE}/script")
+    sys.path[0] = os.path.dirname(SCRIPT)
+    command = serve()
+    if command is None:
+        shutil.rmtree(PLACE)
+    else:
+        become(*command)
+        end(run())

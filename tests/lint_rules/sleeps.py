@@ -1,0 +1,130 @@
+"""Tests do not sleep for a fixed time: on a busy machine it is too short, and on all others it is lost."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from lint_rules.source import Fault, Source, tests
+
+OWN = "tests/lint_rules/sleeps.py"
+CLOCKS = {"time", "trio", "asyncio"}
+# Files that may sleep for a fixed time, and why.
+ALLOWED: dict[str, str] = {
+    "tests/az_server.py": "not yet looked at",
+    "tests/bench/beside_steps.py": "not yet looked at",
+    "tests/bench/daemons.py": "not yet looked at",
+    "tests/bench/hung_shards.py": "not yet looked at",
+    "tests/bench/mount_scale.py": "not yet looked at",
+    "tests/bench/remote.py": "not yet looked at",
+    "tests/bench/remount.py": "not yet looked at",
+    "tests/bench/tar_shards.py": "not yet looked at",
+    "tests/bulk/test_convert.py": "not yet looked at",
+    "tests/bulk/test_interleave_job.py": "not yet looked at",
+    "tests/bulk/test_pack_resume.py": "not yet looked at",
+    "tests/cli/test_convert_command.py": "not yet looked at",
+    "tests/cli/test_interrupts.py": "not yet looked at",
+    "tests/cli/test_killed_jobs.py": "not yet looked at",
+    "tests/cli/test_planted_modules.py": "not yet looked at",
+    "tests/clusters/test_dask.py": "not yet looked at",
+    "tests/clusters/test_processes.py": "not yet looked at",
+    "tests/clusters/test_relative_paths.py": "not yet looked at",
+    "tests/clusters/test_secrets.py": "not yet looked at",
+    "tests/core/test_jobs.py": "not yet looked at",
+    "tests/dask_cluster.py": "not yet looked at",
+    "tests/fleet/test_postgres_store.py": "not yet looked at",
+    "tests/form/test_unmeasured.py": "not yet looked at",
+    "tests/library/test_samples_ahead.py": "not yet looked at",
+    "tests/mount/fatal_daemon.py": "not yet looked at",
+    "tests/mount/mounts.py": "not yet looked at",
+    "tests/mount/test_mount_audio_root.py": "not yet looked at",
+    "tests/mount/test_mount_fleet.py": "not yet looked at",
+    "tests/mount/test_mount_hung.py": "not yet looked at",
+    "tests/mount/test_mount_lance.py": "not yet looked at",
+    "tests/mount/test_mount_life.py": "not yet looked at",
+    "tests/mount/test_mount_numbers.py": "not yet looked at",
+    "tests/mount/test_mount_parquet.py": "not yet looked at",
+    "tests/mount/test_mount_prefetch.py": "not yet looked at",
+    "tests/mount/test_mount_reload.py": "not yet looked at",
+    "tests/mount/test_mount_remote.py": "not yet looked at",
+    "tests/mount/test_mount_steps.py": "not yet looked at",
+    "tests/mount/test_mount_strikes.py": "not yet looked at",
+    "tests/mount/test_pool.py": "not yet looked at",
+    "tests/mount/test_spike.py": "not yet looked at",
+    "tests/node/random_graphs.py": "not yet looked at",
+    "tests/numbers/test_metrics_server.py": "not yet looked at",
+    "tests/numbers/test_number_slots.py": "not yet looked at",
+    "tests/peers/test_native_index.py": "not yet looked at",
+    "tests/posix/test_interpreter.py": "not yet looked at",
+    "tests/postgres_server.py": "not yet looked at",
+    "tests/range_server.py": "not yet looked at",
+    "tests/serve/test_serve_limits.py": "not yet looked at",
+    "tests/source/test_remote_attempts.py": "not yet looked at",
+    "tests/source/test_remote_ranges.py": "not yet looked at",
+    "tests/source/test_remote_slow_disk.py": "not yet looked at",
+    "tests/source/test_remote_stores.py": "not yet looked at",
+    "tests/source/test_scratch.py": "not yet looked at",
+    "tests/source/test_scratch_account.py": "not yet looked at",
+    "tests/store/test_log_sync.py": "not yet looked at",
+    "tests/store/test_opens.py": "not yet looked at",
+    "tests/store/test_shared.py": "not yet looked at",
+    "tests/store/test_shared_numbers.py": "not yet looked at",
+    "tests/store/test_store.py": "not yet looked at",
+    "tests/supervision/scripted.py": "not yet looked at",
+    "tests/supervision/test_reloader.py": "not yet looked at",
+    "tests/supervision/test_supervisor.py": "not yet looked at",
+    "tests/supervision/zygote_process.py": "not yet looked at",
+    "tests/systemd/under_systemd.py": "not yet looked at",
+    "tests/tables/test_lance_at_urls.py": "not yet looked at",
+    "tests/tree/test_tree.py": "not yet looked at",
+    "tests/write/test_lance_crashes.py": "not yet looked at",
+    "tests/write/test_write_cache_publish.py": "not yet looked at",
+}
+
+
+def names_of_sleep(source: Source) -> set[str]:
+    """How this file calls the `sleep` of a clock."""
+    names = set()
+    for node in source.nodes:
+        match node:
+            case ast.Import():
+                names |= {f"{each.asname or each.name}.sleep" for each in node.names if each.name in CLOCKS}
+            case ast.ImportFrom(module=module) if module in CLOCKS:
+                names |= {each.asname or each.name for each in node.names if each.name == "sleep"}
+            case _:
+                pass
+    return names
+
+
+def is_fixed(value: ast.expr) -> bool:
+    """Whether it is a number, a constant of a module, or made of these."""
+    match value:
+        case ast.Constant():
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.isupper()
+        case ast.UnaryOp(operand=operand):
+            return is_fixed(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_fixed(left) and is_fixed(right)
+        case _:
+            return False
+
+
+def fixed_sleeps(source: Source) -> Iterator[int]:
+    """The lines of the calls."""
+    names = names_of_sleep(source)
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in names:
+            values = [*node.args, *(each.value for each in node.keywords)]
+            if values and all(map(is_fixed, values)):
+                yield node.lineno
+
+
+def sleeps(sources: Sequence[Source], allowed: Mapping[str, str] = ALLOWED) -> Iterator[Fault]:
+    # Most tests do not name it: they are not parsed.
+    found = {each.path: list(fixed_sleeps(each)) for each in tests(sources) if "sleep" in each.text}
+    for path, lines in found.items():
+        for line in lines if path not in allowed else ():
+            yield Fault(path, line, f"sleeps for a fixed time: wait for what must happen, or say why not in {OWN}")
+    for path in allowed:
+        if not found.get(path):
+            yield Fault(OWN, 1, f"{path} no longer sleeps for a fixed time: delete its line")
