@@ -20,14 +20,17 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
+from touchfs.posix.absent import may_be_away
 from touchfs.posix.mounts import Mount, mounts
 from touchfs.posix.paths import is_url, shown
 from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.select.survivors import SUFFIX, survivors_directory
-from touchfs.shard.compressed import JSONL_SUFFIXES
-from touchfs.source.decompressed import TAR_SUFFIXES, scratch_name
+from touchfs.shard.find import find_shards
+from touchfs.shard.lists.members import find_members
+from touchfs.source.decompressed import JSONL_SUFFIXES, TAR_SUFFIXES, scratch_name
 from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
@@ -231,23 +234,21 @@ def _item(kind: str, about: str | None, files: list[str], is_gone: bool, is_used
 
 
 def _is_gone(path: str) -> bool:
-    """True if a path does not exist, and is not on a disk that may merely be unmounted.
-
-    The mount point of such a disk is an empty directory. A path that may not be accessed counts as existing.
+    """True if nothing is at this path, also not what is named by it, as a pair of Megatron's or a name with braces, and
+    no part of that is on a disk that may merely be away. What may not be accessed counts as existing.
     """
     if (place := parse_in_archive(path)) is not None:
         path = place.archive
     if is_url(path):
         return False  # to ask its store might take minutes
     try:
-        os.stat(path)
-        return False
-    except FileNotFoundError:
-        while not os.path.exists(path := os.path.dirname(path)):
-            pass
-        with suppress(OSError), os.scandir(path) as entries:
-            return next(entries, None) is not None
-    except OSError:
+        if os.path.lexists(path):
+            return False
+        find_shards(path)
+    except NotFoundError:
+        one_of_each_directory = {os.path.dirname(each): each for each in find_members(path) or [path]}
+        return not any(map(may_be_away, one_of_each_directory.values()))
+    except (TouchfsError, OSError):
         pass
     return False
 

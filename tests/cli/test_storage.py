@@ -9,6 +9,8 @@ import time
 
 import pytest
 from command import TOUCHFS
+from interleaved_tars import make_wds_tar
+from megatron import UINT8, index_bytes
 from range_server import range_server
 
 import touchfs
@@ -105,6 +107,39 @@ def test_data_on_a_disk_that_is_absent_are_not_gone(home):
     shutil.rmtree(home / "data")
     (home / "data").mkdir()
     assert not any(each["is_gone"] for each in listed())
+
+
+def test_data_that_are_found_by_another_name_than_a_path_are_not_gone(home):
+    """A Megatron pair by its prefix, and tars by braces: no file has these names."""
+    (home / "data" / "corpus.idx").write_bytes(index_bytes(UINT8, [4], [0]))
+    (home / "data" / "corpus.bin").write_bytes(b"text")
+    for number in range(2):
+        make_wds_tar(home / "data" / f"t-{number}.tar", [("a.txt", b"text")])
+    names = [str(home / "data" / name) for name in ("corpus", "t-{0..1}.tar")]
+    for name in names:
+        run("iterator", "create", name, "train")
+    assert {each["about"] for each in listed() if not each["is_gone"]} >= set(names)
+    run("storage", "prune")
+    for name in names:
+        assert run("iterator", "list", name).startswith("train\t")
+    (home / "data" / "t-0.tar").unlink()
+    assert not any(each["is_gone"] for each in listed() if each["about"] == names[1])
+    for path in (home / "data").glob("[ct]*.*"):
+        path.unlink()
+    assert {each["about"] for each in listed("state") if each["is_gone"]} == set(names)
+
+
+def test_members_on_a_disk_that_is_absent_are_not_gone(home):
+    for disk in ("a", "b"):
+        (home / "data" / disk).mkdir()
+        (home / "data" / disk / "1.jsonl").write_bytes(LINES)
+    source = str(home / "data" / "{a,b}" / "1.jsonl")
+    run("iterator", "create", source, "train")
+    shutil.rmtree(home / "data" / "a")
+    (home / "data" / "b" / "1.jsonl").unlink()
+    assert not any(each["is_gone"] for each in listed("state"))
+    (home / "data" / "b").rmdir()
+    assert [each["about"] for each in listed("state") if each["is_gone"]] == [source]
 
 
 def test_prune_keeps_so_much_and_all_positions(home):
