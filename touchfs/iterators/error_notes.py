@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 
 from touchfs.control_characters import one_line
 from touchfs.errors import NotFoundError, StateError, TouchfsError
-from touchfs.store.iterator_store import IteratorStore
+from touchfs.iterators.spec import is_written, refused
+from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem
 
@@ -34,17 +35,27 @@ class ErrorNotes:
         except TouchfsError as error:
             with suppress(StateError):  # the caller gets the first error; one that only looks does not wait here
                 patience = current_patience() if changes else Patience(0)
-                with_patience(patience, self.note, iterator, file, error)
+                with_patience(patience, self.note, iterator, file, error, changes)
             raise
         if changes:
             self.problem.clear()
 
-    def note(self, iterator: int, file: str, error: TouchfsError) -> None:
-        """Record an error of a file of an iterator."""
+    def note(self, iterator: int, file: str, error: TouchfsError, changes: bool = True) -> None:
+        """Record an error of a file of an iterator.
+
+        If a spec was refused and the iterator has no other one, it makes no steps until it has: a script that does not
+        look at errors would get samples that it has not asked for.
+        """
         text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
-        self._store.run(
-            lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
-        )
+
+        def act(connection: Connection) -> None:
+            connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
+            if file == "spec" and changes:
+                found = connection.execute("SELECT spec FROM iterator WHERE id = ?", (iterator,)).fetchone()
+                if found is not None and not is_written(found[0]):
+                    connection.execute("UPDATE iterator SET spec = ? WHERE id = ?", (refused(text), iterator))
+
+        self._store.run(act)
 
     def text(self, read: Callable[[], bytes]) -> bytes:
         """The text of `error`: what `read` finds in the store, or else the reason why the store cannot be used."""

@@ -27,7 +27,7 @@ from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.precompute import take_step
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
-from touchfs.iterators.spec import check_batch, parse_spec
+from touchfs.iterators.spec import check_batch, is_written, parse_spec, stored_spec, unwritten
 from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
@@ -71,7 +71,9 @@ class Iterators(Registry):
         self._positions = StoredPositions(self.graphs, dataset, self._tokens)
         self.notes = ErrorNotes(store, SharedProblem() if problem is None else problem)
         self._reads: Mapping[str, Read] = {
-            "spec": lambda connection, iterator: iterator_row(connection, iterator)[0].encode() + b"\n",
+            "spec": lambda connection, iterator: (
+                str(stored_spec(iterator_row(connection, iterator)[0])).encode() + b"\n"
+            ),
             "next": self._next,
             "peek": self._peek,
             "token": lambda *of: (
@@ -189,7 +191,7 @@ class Iterators(Registry):
                 spec = replace(self._positions.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
                 self._positions.graph_at_position(connection, iterator)  # raises where the position is lost
                 state, steps = self._positions.kept_position(connection, iterator, spec)
-                spec_text = str(spec)
+                spec_text = str(spec) if is_written(spec_text) else unwritten(spec.batch)
             elif file == "token":
                 state = self._positions.token_state(connection, iterator, value)
             elif file == "reset":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from touchfs.errors import ExistsError, FullError, NotFoundError, UsageError
-from touchfs.iterators.spec import Spec
+from touchfs.iterators.spec import unwritten
 from touchfs.store.iterator_store import Connection, IteratorStore
 
 # The kernel may repeat a request to make or remove a directory within this time.
@@ -42,7 +42,7 @@ class Registry:
                 raise ExistsError(f"there is an iterator {name!r} already")
             (iterator,) = connection.execute(
                 "INSERT INTO iterator (name, spec, made, maker) VALUES (?, ?, ?, ?) RETURNING id",
-                (key, str(Spec()), time.time(), maker),
+                (key, unwritten(), time.time(), maker),
             ).fetchone()
             connection.execute("DELETE FROM removed_iterator WHERE name = ?", (key,))
             if iterator > IDS_MAX:

@@ -33,6 +33,7 @@ from touchfs.token import from_json, to_json
 
 BATCH_MAX = 100_000
 OUTPUTS = ("path", "relpath", "key", "json")
+_REFUSED = "refused"
 _SEED_MAX = (1 << 63) - 1
 _TIMES_MAX = 1 << 31
 _SOURCES_MAX = 64
@@ -86,11 +87,34 @@ def parse_spec(value: object) -> Spec:
 
 
 def stored_spec(text: str) -> Spec:
-    """Return the spec of a text in the store. Raises UsageError if it is damaged, as it was checked when written."""
+    """Return the spec of a text in the store. Raises UsageError if it is `refused` or damaged."""
     try:
-        return parse_spec(from_json(text))
+        value = from_json(text)
+        if isinstance(value, dict) and value.keys() == {_REFUSED}:
+            reason = value[_REFUSED]
+        else:
+            return parse_spec(value)
     except TouchfsError as error:
         raise UsageError(f"its spec is damaged, write it anew: {error}") from error
+    raise UsageError(f"its spec was refused, write a valid one: {reason}")
+
+
+def is_written(text: str) -> bool:
+    """Return True if a text in the store is a spec that somebody wrote: it has all fields."""
+    try:
+        return text == str(stored_spec(text))
+    except UsageError:
+        return False
+
+
+def unwritten(batch: int = 1) -> str:
+    """Return the text in the store of an iterator that nobody has written a spec for."""
+    return to_json({} if batch == 1 else {"batch": batch})
+
+
+def refused(reason: str) -> str:
+    """Return the text in the store of an iterator whose only specs were refused: it makes no steps."""
+    return to_json({_REFUSED: reason})
 
 
 def is_same_pass(spec: Spec, other: Spec) -> bool:
