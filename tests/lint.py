@@ -10,6 +10,7 @@ import sys
 
 from lint_rules.class_names import class_names
 from lint_rules.commands import commands
+from lint_rules.distribution import distribution
 from lint_rules.docstrings import docstrings
 from lint_rules.pages import pages
 from lint_rules.parameters import parameters
@@ -19,7 +20,7 @@ from lint_rules.sleeps import sleeps
 from lint_rules.source import read_sources
 from lint_rules.words import words
 
-RULES = (class_names, commands, docstrings, flat_rooms, pages, parameters, rooms, skips, sleeps, words)
+RULES = (class_names, commands, distribution, docstrings, flat_rooms, pages, parameters, rooms, skips, sleeps, words)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Optional packages that many rooms need: each is imported at first use, or an error says how to install it."""
+"""Our distribution, its optional packages and how to install them; those that many rooms import at first use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from types import ModuleType
 
 from touchfs.errors import MissingExtraError
 
+# Our name in package indexes. `touchfs` is the name of another project there, whose package has our import name.
+DISTRIBUTION = "touchfs-shards"
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs what an extra needs, for messages."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
 
 def load_pyarrow() -> ModuleType:
     """Import pyarrow, which only tables need. Raises MissingExtraError."""
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingExtraError("Arrow and Parquet tables need pyarrow: pip install 'touchfs[arrow]'") from error
+        raise MissingExtraError(f"Arrow and Parquet tables need pyarrow: {install_hint('arrow')}") from error
     module: ModuleType = pyarrow
     return module
 
@@ -22,8 +30,8 @@ def load_lance() -> ModuleType:
     try:
         import lance
     except ImportError as error:
-        raise MissingExtraError("Lance datasets need pylance: pip install 'touchfs[lance]'") from error
+        raise MissingExtraError(f"Lance datasets need pylance: {install_hint('lance')}") from error
     if not hasattr(lance, "LanceDataset"):  # PyPI's `lance` is another project
-        raise MissingExtraError("the package `lance` is not Lance: pip install 'touchfs[lance]', which has pylance")
+        raise MissingExtraError(f"the package `lance` is not Lance: {install_hint('lance')}, which has pylance")
     module: ModuleType = lance
     return module

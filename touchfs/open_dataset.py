@@ -27,6 +27,7 @@ from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
+from touchfs.extras import install_hint
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
@@ -312,7 +313,7 @@ class OpenDataset(Generic[T]):
         try:
             import pandas  # noqa: F401  pyarrow imports it
         except ImportError as error:
-            raise MissingExtraError("data frames need pandas: pip install 'touchfs[pandas]'") from error
+            raise MissingExtraError(f"data frames need pandas: {install_hint('pandas')}") from error
         return self.to_arrow(files).to_pandas()
 
     def state_dict(self) -> State:

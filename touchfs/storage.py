@@ -23,8 +23,7 @@ from urllib.parse import quote
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
-from touchfs.posix.absent import may_be_away
-from touchfs.posix.mounts import Mount, mounts
+from touchfs.posix.mounts import Mount, may_be_away, mounts
 from touchfs.posix.paths import is_url, shown
 from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.select.survivors import SUFFIX, survivors_directory

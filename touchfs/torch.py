@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, UsageError
+from touchfs.extras import install_hint
 from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
 from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
 from touchfs.node.core.iterator_node import (
@@ -53,7 +54,7 @@ try:
     import torch
     from torch.utils.data import Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 except ImportError as error:
-    raise MissingExtraError("PyTorch is not installed: pip install 'touchfs[torch]'") from error
+    raise MissingExtraError(f"PyTorch is not installed: {install_hint('torch')}") from error
 
 MOST_WORKERS = 1024
 # The next epoch of a worker that has begun no pass.

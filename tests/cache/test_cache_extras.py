@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from touchfs.cache import Features, Image, Value, write_sharded_arrow_cache
+
 ALL = {"pyarrow", "lance", "PIL", "av"}
 HEAD = """
 import sys
@@ -41,11 +43,12 @@ def test_without_pyarrow(tmp_path):
         "attempt(read_shard, place)",
         "print(len(features.fingerprint_data()) > 0)",
     )
-    assert len(lines) == 5 and all("pip install 'touchfs[" in line for line in lines[:4]) and lines[4] == "True"
-    assert "touchfs[arrow]" in lines[0] and not (tmp_path / "cache").exists()
-    run(tmp_path, (), "write_sharded_arrow_cache(rows, features, place)")
+    assert len(lines) == 5 and all("pip install 'touchfs-shards[" in line for line in lines[:4]) and lines[4] == "True"
+    assert "touchfs-shards[arrow]" in lines[0] and not (tmp_path / "cache").exists()
+    rows = [(0, {"x": 1, "image": b"image"})]
+    write_sharded_arrow_cache(rows, Features({"x": Value("int64"), "image": Image()}), tmp_path / "cache")
     (line,) = run(tmp_path, ALL, "attempt(open_cache, place, features)", "read_sharded_cache_meta(place)")
-    assert "touchfs[arrow]" in line
+    assert "touchfs-shards[arrow]" in line
 
 
 def test_without_lance(tmp_path):
@@ -56,16 +59,18 @@ def test_without_lance(tmp_path):
         "open_cache(place, features).backend.get_row(0)",
         "attempt(write_lance_cache, rows, features, place + '2')",
     )
-    assert "touchfs[lance]" in line
+    assert "touchfs-shards[lance]" in line
 
 
-@pytest.mark.parametrize("missing", ["PIL", "av"])
+@pytest.mark.parametrize(
+    "missing", [("PIL", "av"), *(pytest.param([each], marks=pytest.mark.variant) for each in ("PIL", "av"))]
+)
 def test_without_video(tmp_path, missing):
     lines = run(
         tmp_path,
-        {missing},
+        missing,
         "write_sharded_arrow_cache(rows, features, place)",  # bytes of images need no decoder
         "import numpy",
         "attempt(Image().encode, numpy.zeros((2, 2), 'u1'))",
     )
-    assert lines == (["encoding images needs Pillow: pip install 'touchfs[video]'"] if missing == "PIL" else [])
+    assert lines == (["encoding images needs Pillow: pip install 'touchfs-shards[video]'"] if "PIL" in missing else [])

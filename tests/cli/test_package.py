@@ -10,9 +10,10 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from command import INSTALLED
+from command import INSTALLED, TOUCHFS
 
 import touchfs
+from touchfs.extras import DISTRIBUTION
 
 CHECKOUT = Path(__file__).parent.parent.parent
 UNIT, CHANGES, LICENSE = "touchfs@.service", "CHANGELOG.md", "LICENSE"
@@ -22,7 +23,7 @@ DOCS = [path.name for path in sorted((CHECKOUT / "docs").glob("*.md"))]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The sdist, and the wheel that is built from it."""
+    """What the sdist holds, and the wheel that is built from it."""
     place = tmp_path_factory.mktemp("build")
     source = place / "checkout"
     source.mkdir()
@@ -33,8 +34,9 @@ def built(tmp_path_factory):
     (sdist,) = build(source, place, "sdist", "*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
+        names = [name.partition("/")[2] for name in archive.getnames()]
     (wheel,) = build(place / sdist.name.removesuffix(".tar.gz"), place, "wheel", "*.whl")
-    return sdist, wheel
+    return names, wheel
 
 
 def build(source, place, kind, pattern):
@@ -43,38 +45,42 @@ def build(source, place, kind, pattern):
     return list(place.glob(pattern))
 
 
-@pytest.mark.parametrize("name", [UNIT, CHANGES, LICENSE])
-def test_sdist_and_wheel_hold_the_unit_the_changelog_and_the_license(built, name):
+def test_sdist_and_wheel_hold_what_they_should_and_say_what_they_are(built):
+    """One test, as each process of pytest-xdist that has one would build both."""
     sdist, wheel = built
-    with tarfile.open(sdist) as archive:
-        assert any(Path(member).name == name for member in archive.getnames())
     with zipfile.ZipFile(wheel) as archive:
-        assert any(Path(member).name == name for member in archive.namelist())
-
-
-def test_links_of_the_readme_lead_somewhere_in_sdist_and_wheel(built):
-    sdist, wheel = built
-    links = {*PAGES, CHANGES, *(f"docs/{name}" for name in DOCS)}
-    with tarfile.open(sdist) as archive:
-        assert links <= {name.partition("/")[2] for name in archive.getnames()}
-    with zipfile.ZipFile(wheel) as archive:
-        assert links <= {name.partition("/share/doc/touchfs/")[2] for name in archive.namelist()}
-
-
-def test_the_wheel_holds_both_packages_and_says_what_it_is(built):
-    with zipfile.ZipFile(built[1]) as archive:
         names = archive.namelist()
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    for members in (sdist, names):
+        assert {UNIT, CHANGES, LICENSE} <= {Path(member).name for member in members}
+    links = {*PAGES, CHANGES, *(f"docs/{name}" for name in DOCS)}  # of the README
+    assert links <= set(sdist)
+    assert links <= {name.partition("/share/doc/touchfs/")[2] for name in names}
     assert {"touchfs/py.typed", "touchfs_mount/py.typed", "touchfs/cli/mount.py"} <= set(names)
     fields = Parser().parsestr(metadata)
     assert fields["License-Expression"] == "Apache-2.0"
     assert "filesystem" in fields["Keywords"]
     assert "Topic :: System :: Filesystems" in fields.get_all("Classifier")
+    assert fields["Name"] == DISTRIBUTION
+    assert {url.partition(",")[0] for url in fields.get_all("Project-URL")} >= {"Documentation", "Issues", "Source"}
 
 
 def test_the_package_lists_its_public_names_and_its_version():
     assert {"SampleSet", "TouchDataset", "__version__"} <= set(dir(touchfs))
     assert f"touchfs, version {touchfs.__version__}\n" == subprocess.check_output([INSTALLED, "--version"], text=True)
+
+
+def test_the_project_with_our_name_beside_us_is_told(tmp_path):
+    """By the first import, and by `touchfs doctor`, with the cure."""
+    packages = tmp_path / "site-packages"
+    (packages / "touchfs-1.0.dist-info").mkdir(parents=True)
+    environment = os.environ | {"PYTHONPATH": str(packages)}
+    advice = "`pip uninstall -y touchfs touchfs-shards && pip install touchfs-shards`"
+    done = subprocess.run([sys.executable, "-c", "import touchfs"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{packages}/touchfs-1.0.dist-info" in done.stderr and advice in done.stderr
+    done = subprocess.run([INSTALLED, "doctor"], env=environment, capture_output=True, text=True)
+    assert [line for line in done.stdout.splitlines() if advice.strip("`") in line and line.startswith("bad")]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +109,11 @@ def test_the_package_lists_its_public_names_and_its_version():
 def test_completion_completes_paths(words):
     line = f"touchfs {words}"
     environment = {"_TOUCHFS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
-    done = subprocess.run([INSTALLED], env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([TOUCHFS], env=os.environ | environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("file,\n", "")
 
 
 def test_completion_completes_commands():
     environment = {"_TOUCHFS_COMPLETE": "bash_complete", "COMP_WORDS": "touchfs mou", "COMP_CWORD": "1"}
-    done = subprocess.run([INSTALLED], env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([TOUCHFS], env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.stdout == "plain,mount\n"

@@ -6,6 +6,7 @@ import pytest
 from lint import RULES
 from lint_rules.class_names import class_names
 from lint_rules.commands import commands
+from lint_rules.distribution import distribution
 from lint_rules.docstrings import docstrings
 from lint_rules.pages import pages
 from lint_rules.parameters import parameters
@@ -87,6 +88,10 @@ BROKEN = [
         {"touchfs/cli/main.py": module("COMMANDS = {'install-helper': '', 'cp': ''}")},
         ["touchfs/cli/main.py:2"],
     ),
+    (distribution, {"docs/reading.md": "# Reading\n\n`pip install 'touchfs[zstd]'`"}, ["docs/reading.md:3"]),
+    (distribution, {"touchfs/x.py": 'a = "pip install -U touchfs"'}, ["touchfs/x.py:1"]),
+    (distribution, {"touchfs/x.py": 'a = version("touchfs")'}, ["touchfs/x.py:1"]),
+    (distribution, {"touchfs/x.py": "a = \"pip install 'touchfs-shards[zstd]'\", b.touchfs[c]"}, []),
     (docstrings, {"touchfs/x.py": "a = 1"}, ["touchfs/x.py:1"]),
     (docstrings, {"touchfs/x.py": module("def f(): pass")}, ["touchfs/x.py:2"]),
     (docstrings, {"touchfs/x.py": module("class X: pass")}, ["touchfs/x.py:2"]),

@@ -21,13 +21,14 @@ import numpy as np
 from touchfs.backend.indices import check_index, check_indices, check_shards, shuffled
 from touchfs.backend.protocol import Indices
 from touchfs.errors import FormatError, MissingExtraError, UsageError
+from touchfs.extras import install_hint
 from touchfs.names import hex_digest
 from touchfs.source.data import DATA
 
 try:
     import pyarrow as pa
 except ImportError as error:
-    raise MissingExtraError("Arrow files need pyarrow: pip install 'touchfs[arrow]'") from error
+    raise MissingExtraError(f"Arrow files need pyarrow: {install_hint('arrow')}") from error
 
 from touchfs.backend.arrow.batch_cache import BatchCache
 from touchfs.backend.arrow.batches import Batches, TableBatches

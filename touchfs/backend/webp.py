@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, MissingExtraError
+from touchfs.extras import install_hint
 
 
 def decode_webp(data: bytes, width: int, height: int) -> NDArray[np.uint8]:
@@ -18,7 +19,7 @@ def decode_webp(data: bytes, width: int, height: int) -> NDArray[np.uint8]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtraError("frames of videos need Pillow: pip install 'touchfs[video]'") from error
+        raise MissingExtraError(f"frames of videos need Pillow: {install_hint('video')}") from error
     try:
         with Image.open(io.BytesIO(data), formats=("WEBP",)) as image:
             if image.size != (width, height):

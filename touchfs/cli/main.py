@@ -10,6 +10,7 @@ import os
 import pwd
 import resource
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,38 +18,43 @@ from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import discard_stdout, log_to_stderr, open_closed_streams, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
-from touchfs.source.remote.options import SESSION_VARIABLE
+from touchfs.extras import DISTRIBUTION
+from touchfs.source.remote import SESSION_VARIABLE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 DESCRIPTORS = 1 << 16
-COMMANDS = (
-    "cat",
-    "checksum",
-    "completion",
-    "convert",
-    "cp",
-    "doctor",
-    "index",
-    "info",
-    "install-helper",
-    "interleave",
-    "iterate",
-    "iterator",
-    "ls",
-    "man",
-    "manifest",
-    "meta",
-    "mount",
-    "pack",
-    "prefetch",
-    "reload",
-    "serve",
-    "stat",
-    "stats",
-    "status",
-    "storage",
-    "umount",
-    "verify",
-)
+# The commands, each with the first sentence of its help: `touchfs --help` lists them, and imports none.
+COMMANDS = {
+    "cat": "Write files of a dataset to stdout, without mounting it.",
+    "checksum": "Write checksums of a dataset into its index.",
+    "completion": "Print a script that completes commands, options and paths.",
+    "convert": "Write a dataset as shards of another kind.",
+    "cp": "Copy files out of a dataset, without mounting it.",
+    "doctor": "Check this machine, and say what to do.",
+    "index": "Index datasets, so that mounting them takes no time.",
+    "info": "Print the size of a dataset and its errors.",
+    "install-helper": "Make `mount -t touchfs` work.",
+    "interleave": "Filter and convert interleaved samples.",
+    "iterate": "Write samples, in order or shuffled, and save the state.",
+    "iterator": "Create, step, save and restore named iterators.",
+    "ls": "List a directory of a dataset, without mounting it.",
+    "man": "Write the manual pages of all commands.",
+    "manifest": "Write lists of a dataset for other tools.",
+    "meta": "Extract and replace annotations of TouchNet shards.",
+    "mount": "Mount a dataset as a directory of ordinary files.",
+    "pack": "Make shards from files.",
+    "prefetch": "Fetch datasets of other stores to this machine.",
+    "reload": "Reload the dataset of a mount.",
+    "serve": "Serve a dataset over HTTP and WebDAV, read-only.",
+    "stat": "Print the size, the key and the position of a file.",
+    "stats": "Show the numbers of a mount.",
+    "status": "List mounts, and whether they answer.",
+    "storage": "List and remove indexes, states and logs.",
+    "umount": "Unmount datasets.",
+    "verify": "Read a dataset once, and report what is damaged.",
+}
 
 
 class _Commands(click.Group):
@@ -65,9 +71,24 @@ class _Commands(click.Group):
             command: click.Command = importlib.import_module(f"touchfs.cli.{name.replace('-', '_')}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Group(commands=[_listed(name) for name in COMMANDS]).format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # only a shell that completes needs it
+
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=_listed(name).get_short_help_str()) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _listed(name: str) -> click.Command:
+    """A command as lists show it: click shortens its summary to the width that there is."""
+    return click.Command(name, help=COMMANDS[name])
+
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
-@click.version_option(package_name="touchfs")
+@click.version_option(package_name=DISTRIBUTION)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def group(context: click.Context, debug: bool) -> None:

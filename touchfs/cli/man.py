@@ -13,6 +13,7 @@ from touchfs.cli.main import group
 from touchfs.cli.mount_helper import command as mount_helper
 from touchfs.cli.terminal import say
 from touchfs.errors import map_os_errors
+from touchfs.extras import DISTRIBUTION
 from touchfs.posix.atomic import atomic_file
 
 _COMMANDS_SECTION, _ADMINISTRATION_SECTION = "1", "8"
@@ -75,7 +76,7 @@ def _page(context: click.Context, section: str) -> str:
     name = _page_name(context)
     title = f"{_quoted(name.upper())} {section}"
     manual = "User Commands" if section == _COMMANDS_SECTION else "System Administration"
-    lines = [f'.TH {title} "" "touchfs {version("touchfs")}" "{manual}"', ".SH NAME"]
+    lines = [f'.TH {title} "" "touchfs {version(DISTRIBUTION)}" "{manual}"', ".SH NAME"]
     lines.append(f"{_escaped(name)} \\- {_escaped(shown.get_short_help_str(1000).rstrip('.'))}")
     usage = " ".join(shown.collect_usage_pieces(context))
     lines += [".SH SYNOPSIS", f"\\fB{_escaped(context.command_path)}\\fR {_escaped(usage)}"]

@@ -17,6 +17,7 @@ from touchfs.cli.seconds import Seconds
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import announce, exit_at_once, log_to_stderr
 from touchfs.errors import MountError
+from touchfs.extras import install_hint
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.posix.paths import absolute, shown
@@ -201,7 +202,7 @@ def command(
 
         raise MountError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
-            "then `pip install 'touchfs[fuse]'`",
+            f"then `{install_hint('fuse')}`",
             exit_status=EXIT_NO_FUSE,
         ) from error
     if not mountpoint:

@@ -15,6 +15,7 @@ from typing import Any
 from touchfs.clusters.executor import ClusterExecutor
 from touchfs.clusters.worker_checks import FILES_MAX, compare, marked, view_machine
 from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
+from touchfs.extras import install_hint
 from touchfs.posix.paths import shown
 
 # The scheduler that is started here, for the time of a command.
@@ -35,7 +36,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
     try:
         from distributed import Client, Security
     except ImportError as error:
-        raise MissingExtraError("--dask needs the dask extra: `pip install 'touchfs[dask]'`") from error
+        raise MissingExtraError(f"--dask needs the dask extra: `{install_hint('dask')}`") from error
     client_type: Any = Client
     security: Callable[..., Any] = Security
     if scheduler != LOCAL:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from touchfs.errors import TouchfsError, map_os_errors
+from touchfs.extras import DISTRIBUTION
 from touchfs.names import hex_digest
 from touchfs.posix.paths import shown
 from touchfs.source.data import Look
@@ -39,7 +40,8 @@ def view_machine(paths: Sequence[str], markers: Sequence[str]) -> MachineView:
         files += count
         if files >= FILES_MAX:
             break
-    return MachineView(version("touchfs"), tuple(data), tuple((marker, os.path.exists(marker)) for marker in markers))
+    here = tuple((marker, os.path.exists(marker)) for marker in markers)
+    return MachineView(version(DISTRIBUTION), tuple(data), here)
 
 
 def _look_at(path: str, look: Look, most: int) -> tuple[str, int]:

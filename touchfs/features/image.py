@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError
-from touchfs.extras import load_pyarrow
+from touchfs.extras import install_hint, load_pyarrow
 from touchfs.features.base import FeatureType
 from touchfs.features.file_bytes import file_bytes
 
@@ -51,7 +51,7 @@ class Image(FeatureType):
         try:
             from PIL import Image as pillow
         except ImportError as error:
-            raise MissingExtraError("encoding images needs Pillow: pip install 'touchfs[video]'") from error
+            raise MissingExtraError(f"encoding images needs Pillow: {install_hint('video')}") from error
         encode_format = self.encode_format
         if isinstance(value, pillow.Image):
             if (unchanged := _unchanged_file(value)) is not None:

@@ -9,13 +9,14 @@ The names are those of NeMo Curator, also its stages' as aliases. See `docs/inte
 """
 
 from touchfs.errors import MissingExtraError
+from touchfs.extras import install_hint
 
 try:
     import fsspec  # noqa: F401
     import pyarrow  # noqa: F401
 except ImportError as error:
     raise MissingExtraError(
-        "interleaved samples need fsspec and pyarrow: pip install 'touchfs[interleaved]'"
+        f"interleaved samples need fsspec and pyarrow: {install_hint('interleaved')}"
     ) from error
 
 from touchfs.format.interleaved.source_ref import SourceRef, format_source_ref, parse_source_ref

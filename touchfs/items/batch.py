@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from touchfs.errors import ArgumentTypeError, MissingExtraError
+from touchfs.extras import install_hint
 from touchfs.format.interleaved.source_ref import SourceRef, parse_source_ref
 from touchfs.items.columns import column_values
 from touchfs.items.schema import INTERLEAVED_SCHEMA, REQUIRED_COLUMNS
@@ -63,7 +64,7 @@ class InterleavedBatch:
         try:
             import pandas
         except ImportError as error:
-            raise MissingExtraError("DataFrames need pandas: pip install 'touchfs[pandas]'") from error
+            raise MissingExtraError(f"DataFrames need pandas: {install_hint('pandas')}") from error
         return self.data.to_pandas(types_mapper=pandas.ArrowDtype)
 
     def replaced(self, data: pa.Table | pandas.DataFrame) -> InterleavedBatch:

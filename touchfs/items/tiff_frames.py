@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from touchfs.errors import FormatError, MissingExtraError
 from touchfs.extent import Memory, drive
+from touchfs.extras import install_hint
 from touchfs.format.tiff import frames
 
 TIFF_MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -67,7 +68,7 @@ def _reencode(data: bytes, number: int) -> FrameBytes | None:
     try:
         from PIL import Image
     except ImportError as error:
-        message = "frames of TIFF files that cannot be copied need Pillow: pip install 'touchfs[interleaved]'"
+        message = f"frames of TIFF files that cannot be copied need Pillow: {install_hint('interleaved')}"
         raise MissingExtraError(message) from error
     written = io.BytesIO()
     try:

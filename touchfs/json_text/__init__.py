@@ -1,4 +1,4 @@
-"""Parse JSON text of data: by orjson where it is installed (`touchfs[fast]`), else by the standard library.
+"""Parse JSON text of data: by orjson where it is installed (the extra `fast`), else by the standard library.
 
 What is parsed never depends on which parser is there, because a catalog must not. So a text that orjson refuses goes
 through the standard library, whose values and errors count: it accepts NaN, 1e999, lone surrogates, UTF-16 and a byte

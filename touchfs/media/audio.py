@@ -24,6 +24,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, cast
 
 from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
+from touchfs.extras import install_hint
 from touchfs.limits import LIMITS, too_large
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LI
     except ImportError as error:
         raise MissingExtraError(
             f"only PCM of 16 bits, 1 channel, {rate} Hz in a WAV file is read without PyAV ({error}): "
-            "pip install 'touchfs[media]'",
+            f"{install_hint('media')}",
             path=path,
         ) from error
     pcm = bytearray()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from touchfs.errors import MissingExtraError
+from touchfs.extras import install_hint
 
 
 def load_soundfile(purpose: str) -> Any:
@@ -15,5 +16,5 @@ def load_soundfile(purpose: str) -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: soundfile is installed, libsndfile is not
-        raise MissingExtraError(f"{purpose} with soundfile ({error}): pip install 'touchfs[media]'") from error
+        raise MissingExtraError(f"{purpose} with soundfile ({error}): {install_hint('media')}") from error
     return soundfile

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, MissingExtraError
+from touchfs.extras import install_hint
 from touchfs.limits import LIMITS, too_large
 from touchfs.media.libsndfile import load_soundfile
 
 if TYPE_CHECKING:
     from av import AudioFrame
 
-_EXTRA = "decoding this recording needs the media extra: pip install 'touchfs[media]'"
+_EXTRA = f"decoding this recording needs the media extra: {install_hint('media')}"
 
 
 def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[np.float32], int]:

@@ -1,14 +1,17 @@
-"""The mounts of this mount namespace, read from /proc/self/mountinfo."""
+"""The mounts of this mount namespace, read from /proc/self/mountinfo, and disks that are not mounted now."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
+# Where mount points are made when a disk comes, and removed when it goes: by desktops, automounters and containers.
+_OF_DISKS = re.compile(r"/|/mnt|/net|(/run)?/media(/[^/]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,46 @@ def reached(path: str, listed: Iterable[Mount]) -> Mount | None:
         while above := covering.get((None if found is None else found.number, str(directory))):
             found = above
     return found
+
+
+def may_be_away(path: str) -> bool:
+    """Whether an absolute path that does not exist may be on a disk that is not here now.
+
+    The mount point of such a disk is an empty directory; or it is in /etc/fstab or below an automounter and nothing is
+    mounted there; or it is missing itself, where mount points come and go. A link may lead there, too.
+    """
+    path = os.path.realpath(path)
+    if any(os.path.commonpath([point, path]) == point and not os.path.ismount(point) for point in _points_of_fstab()):
+        return True
+    above = path
+    try:
+        while not _exists(above := os.path.dirname(above)):
+            pass
+        with suppress(OSError):  # a system without /proc
+            if (mount := reached(above, mounts())) is not None and mount.kind == "autofs":
+                return True
+        with os.scandir(above) as entries:
+            is_empty = next(entries, None) is None
+    except OSError:
+        return True  # we may not look, or the disk does not answer
+    return is_empty or _OF_DISKS.fullmatch(above) is not None
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _points_of_fstab() -> list[str]:
+    """The mount points of /etc/fstab, but for the root."""
+    with suppress(OSError), open("/etc/fstab", "rb") as lines:
+        fields = [line.split() for line in lines if not line.lstrip().startswith(b"#")]
+        points = [_text(each[1]) for each in fields if len(each) > 1]
+        return [point for point in points if os.path.isabs(point) and point != "/"]
+    return []
 
 
 def _text(field: bytes) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from touchfs.errors import MissingExtraError, UsageError
+from touchfs.extras import install_hint
 from touchfs.serve.access import ServeAddress
 from touchfs.serve.application import Application
 from touchfs.serve.propfind import BODY_MAX
@@ -24,7 +25,7 @@ try:
     from cheroot.server import HTTPConnection, HTTPRequest
     from cheroot.wsgi import Server
 except ImportError as error:
-    raise MissingExtraError("serving needs cheroot: pip install 'touchfs[serve]'") from error
+    raise MissingExtraError(f"serving needs cheroot: {install_hint('serve')}") from error
 
 THREADS = 64
 HEADERS_MAX = 1 << 15

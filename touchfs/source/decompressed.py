@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.extras import install_hint
 from touchfs.names import hex_digest
 from touchfs.posix.paths import absolute, resolved
 from touchfs.posix.trust import open_trusted_unique
@@ -35,6 +36,7 @@ from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
+JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
 # xz files made with `-9` need 64 MiB.
@@ -134,7 +136,7 @@ def codec_of(path: str) -> Codec:
     try:
         return _BY_SUFFIX[os.path.splitext(path)[1].lower()]()
     except ImportError as error:
-        message = "decompressing it needs the zstd extra: `pip install 'touchfs[zstd]'`"
+        message = f"decompressing it needs the zstd extra: `{install_hint('zstd')}`"
         raise MissingExtraError(message, path=path) from error
 
 

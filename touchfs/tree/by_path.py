@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from touchfs.dataset import Dataset
 from touchfs.errors import TouchfsError
+from touchfs.extras import DISTRIBUTION
 from touchfs.tree.entry import Entry
 from touchfs.tree.plans import LocalPlans
 from touchfs.tree.slice_numbers import LocalNumbers
@@ -28,7 +29,7 @@ class TreeByPath:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         shards = [*dataset.shards, *(() if dataset.interleaved is None else dataset.interleaved.shards)]
-        identity = "\0".join([version("touchfs"), *(f"{shard.name}\0{shard.identity}" for shard in shards)])
+        identity = "\0".join([version(DISTRIBUTION), *(f"{shard.name}\0{shard.identity}" for shard in shards)])
         self._identity = hashlib.blake2b(identity.encode(errors="surrogateescape")).digest()
         self.renew_lock()
         self._renew()

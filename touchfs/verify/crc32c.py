@@ -7,6 +7,7 @@ from functools import cache
 
 from touchfs.errors import MissingExtraError
 from touchfs.extent import Buffer, Content
+from touchfs.extras import install_hint
 
 # What is read at once.
 PIECE = 1 << 20
@@ -18,7 +19,7 @@ def extender() -> Callable[[int, Buffer], int]:
     try:
         from google_crc32c import extend
     except ImportError as error:
-        raise MissingExtraError("checksums need the checksum extra: `pip install 'touchfs[checksum]'`") from error
+        raise MissingExtraError(f"checksums need the checksum extra: `{install_hint('checksum')}`") from error
     return lambda checksum, data: int(extend(checksum, bytes(data)))
 
 

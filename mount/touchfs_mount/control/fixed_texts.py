@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
+from touchfs.extras import DISTRIBUTION
 from touchfs.posix.paths import absolute, shown
 from touchfs_mount.control.facts import ControlOptions, MountFacts
 from touchfs_mount.loop.loop import FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
@@ -43,7 +44,7 @@ whole daemon was killed, the step has usually been made: restore the last token 
   error     the reason why the last write failed
 """
 
-_VERSION = version("touchfs")
+_VERSION = version(DISTRIBUTION)
 
 
 class FixedTexts:

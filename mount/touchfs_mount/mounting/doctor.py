@@ -17,6 +17,8 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
+from touchfs import NAMESAKE
+from touchfs.extras import DISTRIBUTION, install_hint
 from touchfs.indexing.place import index_directory
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import state_directory
@@ -164,16 +166,20 @@ def _mounts() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra in metadata("touchfs").get_all("Provides-Extra", []):
+    if NAMESAKE is not None:
+        what, _, advice = NAMESAKE.partition(": ")
+        yield Finding(Rating.BAD, DISTRIBUTION, what, advice.strip("`"))
+    for extra in metadata(DISTRIBUTION).get_all("Provides-Extra", []):
         if extra in _OF_DEVELOPERS:
             continue
-        packages = _packages("touchfs", extra)
+        packages = _packages(DISTRIBUTION, extra)
         missing = [name for name in packages if not _is_installed(name)]
+        subject = f"{DISTRIBUTION}[{extra}]"
         if missing:
-            found, advice = f"{' and '.join(missing)} not installed", f"pip install 'touchfs[{extra}]'"
-            yield Finding(Rating.BAD if extra == _MOUNTING else Rating.NOTE, f"touchfs[{extra}]", found, advice)
+            found, advice = f"{' and '.join(missing)} not installed", install_hint(extra)
+            yield Finding(Rating.BAD if extra == _MOUNTING else Rating.NOTE, subject, found, advice)
         else:
-            yield Finding(Rating.GOOD, f"touchfs[{extra}]", ", ".join(f"{name} {version(name)}" for name in packages))
+            yield Finding(Rating.GOOD, subject, ", ".join(f"{name} {version(name)}" for name in packages))
 
 
 def _packages(package: str, extra: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from touchfs.extras import DISTRIBUTION
 from touchfs_mount.numbers.slots import BUCKET_SHIFT, ERRNOS, OPERATIONS, SupervisorCount, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -18,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Buckets that are shown, from 1 µs to 17 s. The rest is in the last one, which has no end.
 _SHOWN = 25
 _CACHES = ("scratch", "window")
-_VERSION = version("touchfs")
+_VERSION = version(DISTRIBUTION)
 
 Sample = tuple[str, Mapping[str, str], float]
 

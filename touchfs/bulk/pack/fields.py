@@ -27,6 +27,7 @@ import numpy as np
 
 from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer, drive
+from touchfs.extras import install_hint
 from touchfs.format import wav
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
@@ -196,7 +197,7 @@ def _tokenizer(path: str) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise MissingExtraError(f"a tokenizer needs its extra ({error}): pip install 'touchfs[tokenizers]'") from error
+        raise MissingExtraError(f"a tokenizer needs its extra ({error}): {install_hint('tokenizers')}") from error
     _size(path)  # the tokenizer's own errors do not distinguish a missing file from a broken one
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(path)

@@ -24,6 +24,7 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.extras import install_hint
 from touchfs.media.decoder.messages import Message, MessageError, receive, send
 from touchfs.media.decoder.request_content import ReadFailedError, RequestContent
 
@@ -97,7 +98,7 @@ def _load(name: str, extra: str) -> Operation | str:
     try:
         operation: Operation = getattr(importlib.import_module(f"touchfs.media.decoder.{name}"), name)
     except (ImportError, OSError) as error:  # OSError: the module is installed, its library is not
-        return f"decoding recordings needs the {extra} extra ({error}): pip install 'touchfs[{extra}]'"
+        return f"decoding recordings needs the {extra} extra ({error}): {install_hint(extra)}"
     return operation
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from touchfs.errors import MissingExtraError, SourceError, TouchfsError, UsageError
+from touchfs.extras import install_hint
 from touchfs.format.braces import BracePattern, parse_braces
 from touchfs.posix.made_once import MadeOnce
 from touchfs.posix.paths import check_url, kept_queries, shown, with_slash, with_small_scheme
@@ -110,7 +111,7 @@ def _make_client(key: _ClientKey) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise MissingExtraError("reading URLs needs the remote extra: `pip install 'touchfs[remote]'`") from error
+        raise MissingExtraError(f"reading URLs needs the remote extra: `{install_hint('remote')}`") from error
     scheme = key.start.partition("://")[0]
     settings = _settings(key)
     try:
@@ -122,7 +123,7 @@ def _make_client(key: _ClientKey) -> Any:
     except ImportError as error:
         if (extra := _EXTRAS.get(scheme)) is None:
             raise MissingExtraError(f"{shown(key.start)}: {error}") from error
-        message = f"reading {scheme}:// needs the {extra} extra: `pip install 'touchfs[{extra}]'`"
+        message = f"reading {scheme}:// needs the {extra} extra: `{install_hint(extra)}`"
         raise MissingExtraError(message, path=shown(key.start)) from error
     except TouchfsError:
         raise

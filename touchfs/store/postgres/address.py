@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from touchfs.errors import MissingExtraError, UsageError
+from touchfs.extras import install_hint
 
 SCHEMES = ("postgresql://", "postgres://")
 # Whatever else libpq understands would weaken what is said above, or hold a secret.
@@ -39,7 +40,7 @@ def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> Data
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
         raise MissingExtraError(
-            "a state store in PostgreSQL needs the postgres extra: `pip install 'touchfs[postgres]'`"
+            f"a state store in PostgreSQL needs the postgres extra: `{install_hint('postgres')}`"
         ) from error
     if not url.startswith(SCHEMES):
         raise UsageError("--state-store is a URL such as postgresql://HOST/DATABASE")
