@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import drive
-from touchfs.format.idx import mmidx
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX, mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.format.metainfo import parse_object
 from touchfs.indexing import open_dataset
@@ -36,7 +36,6 @@ from touchfs.posix.paths import absolute, check_url
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 from touchfs.source.concat import SplitFile
 from touchfs.source.data import DATA, find_type

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "control_files",
     "fleet",
     "remount",
+    "start_up",
     "workers",
     "json_lines",
     "hung_shards",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 
@@ -9,6 +10,7 @@ import click
 import pytest
 from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
+from own_mounts import own_mounts
 from speech import SPEECH
 
 from touchfs.cli.main import COMMANDS, group
@@ -23,17 +25,27 @@ def commands():
             yield from (((name, sub), found) for sub, found in command.commands.items())
 
 
-def marked():
-    """Those that look at all mounts of the machine would find those that other tests make and kill."""
-    for names, _ in commands():
-        yield pytest.param(names, marks=[pytest.mark.alone] if names in (("status",), ("doctor",)) else [])
-
-
 EXAMPLE = re.compile(r"^ *Examples?:\n((?:    .*\n?)+)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("names", list(marked()), ids=" ".join)
-def test_an_example_works(text, tmp_path, names):
+@pytest.fixture(scope="module")
+def data(text, tmp_path_factory):
+    """What examples read. No two of them may change the same files, so each gets a copy."""
+    place = tmp_path_factory.mktemp("examples")
+    (place / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
+    (place / "wav").symlink_to(SPEECH / "wav")
+    (place / "images" / "cat").mkdir(parents=True)
+    (place / "images" / "cat" / "1.jpg").write_bytes(b"\xff\xd8\xff")
+    (place / "features.json").write_text(
+        '{"image": {"type": "Image"}, "label": {"type": "ClassLabel", "names": ["cat"]}}'
+    )
+    make_wds_tar(place / "mint/00000.tar", [mint_sample(0)])
+    text("pack", "touch", "data.jsonl", "shards", cwd=place)
+    return place
+
+
+@pytest.mark.parametrize("names", [names for names, _ in commands()], ids=" ".join)
+def test_an_example_works(text, data, tmp_path, names):
     told = text(*names, "--help")
     assert text(*names, "-h") == told
     (example,) = EXAMPLE.findall(told)
@@ -44,22 +56,18 @@ def test_an_example_works(text, tmp_path, names):
         script = (
             script.replace("curl", "curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused") + "kill $!\n"
         )
-    (tmp_path / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
-    (tmp_path / "wav").symlink_to(SPEECH / "wav")
-    (tmp_path / "images" / "cat").mkdir(parents=True)
-    (tmp_path / "images" / "cat" / "1.jpg").write_bytes(b"\xff\xd8\xff")
-    (tmp_path / "features.json").write_text(
-        '{"image": {"type": "Image"}, "label": {"type": "ClassLabel", "names": ["cat"]}}'
-    )
-    make_wds_tar(tmp_path / "mint/00000.tar", [mint_sample(0)])
-    if "pack" not in names:
-        text("pack", "touch", "data.jsonl", "shards", cwd=tmp_path)
+    packs = "pack" in names
+    shutil.copytree(data, tmp_path, symlinks=True, ignore=lambda *_: ["shards"] * packs, dirs_exist_ok=True)
     if names == ("umount",):
         text("mount", "shards", "mnt", cwd=tmp_path)
     environment = os.environ | {"PATH": f"{TOUCHFS.parent}:{os.environ['PATH']}"}
+    script = f"set -e -o pipefail\n{script}"
+    command = ["bash", "-c", script]
+    if names in (("status",), ("doctor",)):  # they look at all mounts
+        command = own_mounts(f"trap 'fusermount3 -u -q -z mnt || true' EXIT\n{script}")
     try:
         options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], check=False, **options)
+        done = subprocess.run(command, check=False, **options)
         assert (done.returncode, done.stderr) == (0, "")
     finally:
         if os.path.ismount(tmp_path / "mnt"):
@@ -70,6 +78,25 @@ def test_the_help_names_every_command_in_a_line_that_is_not_cut(text):
     listed = text("--help").partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in listed] == list(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+def test_summaries_are_those_of_the_commands():
+    """The group has them in a table, and imports no command: help and completion are what click makes of commands."""
+    assert list(COMMANDS) == sorted(COMMANDS)
+    for name, summary in COMMANDS.items():
+        assert summary == group.get_command(click.Context(group), name).get_short_help_str(1000)
+    context = click.Context(group, info_name="touchfs")
+    for width in (40, 80):  # summaries are cut in a narrow terminal
+        listed, expected = click.HelpFormatter(width=width), click.HelpFormatter(width=width)
+        group.format_commands(context, listed)
+        click.Group.format_commands(group, context, expected)
+        assert listed.getvalue() == expected.getvalue()
+    for typed in ("", "i", "ls", "-"):
+        listed, expected = (
+            [(item.value, item.type, item.help) for item in complete(context, typed)]
+            for complete in (group.shell_complete, lambda *typed: click.Group.shell_complete(group, *typed))
+        )
+        assert listed == expected
 
 
 def test_alone_it_shows_its_help(text):

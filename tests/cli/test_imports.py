@@ -1,7 +1,9 @@
 """What is imported is what is needed: commands start at once, and all but mount run without libfuse."""
 
+import io
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from interleaved_tars import make_wds_tar
@@ -18,11 +20,18 @@ finally:
     print(*sys.modules, file=sys.stderr)
 """
 
+# Before it: bash asks for the commands that begin with m.
+COMPLETE = "import os; os.environ.update(_TOUCHFS_COMPLETE='bash_complete', COMP_WORDS='touchfs m', COMP_CWORD='1')\n"
+
 
 def modules(code, *arguments):
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.decode().splitlines()[-1].split())
+
+
+def ours(imported):
+    return sorted(name for name in imported if name.partition(".")[0] == "touchfs")
 
 
 def test_importing_touchfs_costs_nothing():
@@ -72,8 +81,37 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
     assert not imported & ({"pyfuse3", "trio", "pyarrow", "rich"} - needed)
 
 
+@pytest.mark.parametrize("before", ["", COMPLETE], ids=["help", "completion"])
+def test_the_names_of_commands_are_told_without_importing_one(before):
+    imported = modules(before + RUN, "--help")
+    assert not imported & {"numpy", "dataclasses", "importlib.metadata"}
+    assert not imported & {f"touchfs.cli.{name.replace('-', '_')}" for name in COMMANDS}
+    assert len(ours(imported)) <= 18, ours(imported)
+
+
 def test_what_is_indexed_is_listed_without_the_means_to_index_in_parallel(shards):
     assert not modules(RUN, "ls", str(shards)) & {"multiprocessing", "sqlite3"}
+
+
+def test_an_indexed_tar_is_listed_without_what_reads_shards(text, tmp_path):
+    """The number of our modules is what `ls` mostly waits for: 310 of them take as long as Python, click and NumPy."""
+    tar = tmp_path / "texts.tar"
+    with tarfile.open(tar, "w") as writer:
+        for name in ("a.txt", "b.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            writer.addfile(member, io.BytesIO(b"text"))
+    assert text("ls", tar).split() == ["by-key/", "manifests/", "merged/", "segments/", "shards/"]
+    imported = modules(RUN, "ls", str(tar))
+    assert not imported & {
+        *("multiprocessing", "sqlite3", "subprocess", "socket", "asyncio", "xml", "html", "tarfile", "email"),
+        *("pyarrow", "lance", "fsspec", "PIL", "soundfile", "rich", "importlib.metadata"),
+        *("touchfs.shard.tar", "touchfs.shard.jsonl", "touchfs.shard.kaldi", "touchfs.shard.megatron"),
+        *("touchfs.tree.slices", "touchfs.tree.table_views", "touchfs.tree.videos.frames", "touchfs.tree.interleaved"),
+        *("touchfs.lists.stored", "touchfs.catalog.key_builder", "touchfs.indexing.tables.sample_tables"),
+        *("touchfs.segments.formats.srt", "touchfs.format.cache_metadata.layouts", "touchfs.tree.checked_view"),
+    }
+    assert len(ours(imported)) <= 215, ours(imported)
 
 
 def test_a_mount_imports_only_what_it_needs_before_the_root_answers(shards, tmp_path):

@@ -38,8 +38,10 @@ from touchfs.errors import FormatError
 from touchfs.format.arrow.mapped_file import Batch
 from touchfs.names import plain_path
 
-__all__ = ["DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
+__all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
 
+# The name of the table of whole columns in a catalog. Only shards that are tables have it.
+COLUMNS = "columns"
 DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 

@@ -17,9 +17,9 @@ from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
+from touchfs.format.idx import INDEX_SUFFIX
 from touchfs.limits import Limits
 from touchfs.shard.find import find_shards
-from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 
 

@@ -14,9 +14,12 @@ from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
 from touchfs.catalog.table_builder import encode_key
 from touchfs.errors import ChangedError, SourceError
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.limits import LIMITS, Limits
+from touchfs.media.extensions import can_be_cut
 from touchfs.names import hash_of, hex_digest, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
+from touchfs.shard.tables.lance_files import is_lance
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
 
@@ -65,6 +68,12 @@ class Shard:
         unmeasured = [f"unmeasured {self.unmeasured}"] if self.unmeasured else []
         message = "\0".join([*listed, os.path.basename(self.catalog), *unmeasured])
         return hex_digest(message.encode(errors="surrogateescape"))
+
+    @property
+    def may_have_videos(self) -> bool:
+        """True if the shard is a Lance cache, and its samples are nothing but JSON."""
+        is_cache = METADATA_FILE in self.files and is_lance(self.files)
+        return self.samples > 0 and is_cache and self.endings.suffixes == (".json",)
 
     def source(self, name: str) -> StoredFile:
         """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""
@@ -162,6 +171,22 @@ class Dataset:
     def timed(self) -> int:
         """The number of samples whose duration is known; `seconds` is their sum."""
         return sum(shard.timed for shard in self.shards)
+
+    @property
+    def has_recordings(self) -> bool:
+        """True if there are recordings; also if a shard has too many extensions for its catalog to list them."""
+        return any(
+            shard.timed or any(can_be_cut(suffix[1:]) for suffix in shard.endings.suffixes or (".wav",))
+            for shard in self.shards
+            if shard.samples
+        )
+
+    @property
+    def has_videos(self) -> bool:
+        """True if a shard has frames of videos: it is a Lance cache, and its samples are nothing but JSON. No catalog
+        is opened, so this is also true for a cache of rows that have no other files.
+        """
+        return any(shard.may_have_videos for shard in self.shards)
 
     @cached_property
     def names_may_clash(self) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
-from touchfs.catalog.key_builder import KeyedShard, build_keys
 from touchfs.catalog.keys import Keys, join_identities
 from touchfs.dataset import Shard
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
+
+if TYPE_CHECKING:
+    from touchfs.catalog.key_builder import KeyedShard
 
 
 def open_keys(
@@ -25,6 +28,8 @@ def open_keys(
         except (NotFoundError, FormatError, SourceError):
             known = None
     if known is None or known.identities != join_identities(identities):
+        from touchfs.catalog.key_builder import build_keys  # an index that is there is opened without it
+
         keyed = keyed_shards(shards)
         try:
             try:
@@ -41,4 +46,6 @@ def open_keys(
 
 def keyed_shards(shards: Sequence[Shard]) -> list[KeyedShard]:
     """The shards as the index of keys is built from them."""
+    from touchfs.catalog.key_builder import KeyedShard
+
     return [KeyedShard(shard.identity, shard.samples, shard.catalog, shard.path) for shard in shards]

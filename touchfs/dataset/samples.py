@@ -31,7 +31,7 @@ from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.errors import FormatError
 from touchfs.names import REPORT, hex_digest
-from touchfs.shard.kaldi import without_lists
+from touchfs.shard.single import without_lists
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from touchfs.catalog.table import DIRECTORY
 from touchfs.dataset.open_shard import OpenShard, stored_at
 from touchfs.form.tables.lance import LanceVideo, video_rows
-from touchfs.format.cache_metadata.layouts import METADATA_FILE
-from touchfs.shard.tables.lance_files import is_lance
-
-if TYPE_CHECKING:
-    from touchfs.dataset import Dataset, Shard
-
-
-def has_videos(dataset: Dataset) -> bool:
-    """True if a shard has frames of videos: it is a Lance cache, and its samples are nothing but JSON. No catalog is
-    opened, so this is also true for a cache of rows that have no other files.
-    """
-    return any(may_have_videos(shard) for shard in dataset.shards)
-
-
-def may_have_videos(shard: Shard) -> bool:
-    """True if a shard is a Lance cache, and its samples are nothing but JSON."""
-    is_cache = METADATA_FILE in shard.files and is_lance(shard.files)
-    return shard.samples > 0 and is_cache and shard.endings.suffixes == (".json",)
 
 
 class ShardVideos:

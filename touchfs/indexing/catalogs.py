@@ -24,7 +24,6 @@ from touchfs.errors import (
     TouchfsError,
 )
 from touchfs.indexing.report import THEN
-from touchfs.indexing.tables.sample_tables import SampleTables
 from touchfs.names import REPORT_STEM
 from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
@@ -107,6 +106,8 @@ def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
 
 def make_notice(catalog_path: str, text: str, files: Files, stem: str = REPORT_STEM) -> Facts:
     """Write a catalog that shows only a text, as `stem`.txt."""
+    from touchfs.indexing.tables.sample_tables import SampleTables  # as in `make_catalog`
+
     made = SampleTables()
     facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")
     write_catalog(catalog_path, made.columns(text, stem), made.kinds, facts)

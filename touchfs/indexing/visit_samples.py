@@ -21,10 +21,10 @@ from touchfs.indexing.tables.sample_tables import SampleTables
 from touchfs.sample import StoredSample
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.jsonl import JsonlShard, LineRun
-from touchfs.shard.kaldi import without_lists
 from touchfs.shard.open import ShardReader, keys_are_paths
 from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
+from touchfs.shard.single import without_lists
 from touchfs.shard.tables.rows import TableRows
 from touchfs.shard.touchnet import TouchNetShard
 from touchfs.source.fingerprint import Files, Fingerprint

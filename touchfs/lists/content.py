@@ -5,12 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from touchfs.extent import Buffer, Content, Memory, Rope
 from touchfs.form.computed import ComputedContent
 from touchfs.lists.catalog import catalog_content
 from touchfs.lists.kinds import CATALOG, LISTS, encode
-from touchfs.lists.stored import StoredLists
+
+if TYPE_CHECKING:
+    from touchfs.lists.stored import StoredLists
 
 # Made at a time: several blocks, so that few are made twice, and a few milliseconds for the first byte.
 _WINDOW = 1 << 19

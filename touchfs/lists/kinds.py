@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from touchfs.dataset import Dataset
 from touchfs.lists.records import Begins, SampleRecord, UtteranceRecord, decode_sample, decode_utterance
 from touchfs.manifest import kaldi, lhotse
 from touchfs.manifest.entry import Utterance
 from touchfs.manifest.hugging_face import METADATA_HEADER, build_metadata_row
 from touchfs.manifest.nemo import build_nemo
 from touchfs.manifest.wenet import build_wenet
+from touchfs.names import hex_digest
 
+# Of the file that has them (`touchfs.lists.stored`).
+VERSION = 1
 # The one that is not made of pieces: `touchfs.lists.catalog`.
 CATALOG = "catalog.arrow"
 # The one of what others do not have.
@@ -121,3 +125,9 @@ NAMES = tuple(sorted([*LISTS, CATALOG]))
 def is_below(name: str) -> bool:
     """True if the paths of a list in a mount are relative to the list's own directory, which has links to the views."""
     return name in LISTS and LISTS[name].is_below
+
+
+def lists_name(dataset: Dataset) -> str:
+    """The name of a dataset's lists in the scratch store, 32 hexadecimal digits: a hash of all that they depend on."""
+    facts = [VERSION, dataset.limits.json, [(shard.name, shard.identity) for shard in dataset.shards]]
+    return hex_digest(json.dumps(facts).encode())

@@ -9,8 +9,27 @@ import json
 from enum import IntEnum
 from typing import NamedTuple
 
-from touchfs.lists.utterances import ListedSample, ListedUtterance
 from touchfs.manifest.entry import ListedRecording, Utterance
+
+
+class ListedUtterance(NamedTuple):
+    """An utterance, the path of a file with its audio alone, and where it is from: shard, key, number of the segment.
+
+    Paths are relative to the root of the tree.
+    """
+
+    utterance: Utterance
+    path: str
+    shard: str
+    key: str
+    number: int
+
+
+class ListedSample(NamedTuple):
+    """A recording with its utterances."""
+
+    recording: ListedRecording
+    utterances: list[ListedUtterance]
 
 
 class Begins(IntEnum):

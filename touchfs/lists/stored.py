@@ -25,18 +25,16 @@ from numpy.typing import NDArray
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, map_os_errors
 from touchfs.lists.catalog import TEXTS, CatalogSizes, text_sizes
-from touchfs.lists.kinds import DECODERS, LISTS, UTTERANCES, encode
+from touchfs.lists.kinds import DECODERS, LISTS, UTTERANCES, encode, lists_name
 from touchfs.lists.records import UtteranceRecord, decode_utterance
 from touchfs.lists.sorted_records import SortedRecords
 from touchfs.lists.sorting import MEMORY
-from touchfs.names import hex_digest
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.store import Scratch
 
-VERSION = 1
 _ROWS = "utterances before each block"
 BLOCK = 256
 _MAGIC = b"TOUCHLST"
@@ -110,12 +108,6 @@ def find_lists(dataset: Dataset) -> StoredLists | None:
     """Open the lists of a dataset if the scratch store has them."""
     file = Scratch.configured().find(lists_name(dataset))
     return None if file is None else StoredLists(file)
-
-
-def lists_name(dataset: Dataset) -> str:
-    """The name of a dataset's lists in the scratch store, 32 hexadecimal digits: a hash of all that they depend on."""
-    facts = [VERSION, dataset.limits.json, [(shard.name, shard.identity) for shard in dataset.shards]]
-    return hex_digest(json.dumps(facts).encode())
 
 
 def build_lists(

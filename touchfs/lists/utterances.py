@@ -24,6 +24,7 @@ from touchfs.extent import drive
 from touchfs.form.recordings import Decoded, Pcm
 from touchfs.limits import too_long
 from touchfs.lists.ids import RecordingIds
+from touchfs.lists.records import ListedSample, ListedUtterance
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, utterance_ids
 from touchfs.media import duration
 from touchfs.media.extensions import is_recording
@@ -31,26 +32,6 @@ from touchfs.segments.segment import Segment
 from touchfs.segments.times import Times
 
 _NO_LENGTH = "its length is not known: `touchfs index --full` finds it"
-
-
-class ListedUtterance(NamedTuple):
-    """An utterance, the path of a file with its audio alone, and where it is from: shard, key, number of the segment.
-
-    Paths are relative to the root of the tree.
-    """
-
-    utterance: Utterance
-    path: str
-    shard: str
-    key: str
-    number: int
-
-
-class ListedSample(NamedTuple):
-    """A recording with its utterances."""
-
-    recording: ListedRecording
-    utterances: list[ListedUtterance]
 
 
 class LeftOut(NamedTuple):

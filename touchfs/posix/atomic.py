@@ -11,7 +11,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -123,7 +122,7 @@ def is_being_written(path: Path) -> bool:
 
 def _beside(path: Path) -> Path:
     # 64 random bits instead of the process id, which is not unique across machines that share a file system.
-    return path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    return path.parent / f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
 
 
 def sync_tree(path: Path) -> None:

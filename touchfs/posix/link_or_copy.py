@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from contextlib import suppress
 
@@ -19,7 +18,7 @@ def link_or_copy(source: str | os.PathLike[str], target: str | os.PathLike[str])
         return
     except OSError:  # another file system, one without hard links, or a file of somebody else
         directory, name = os.path.split(target)
-        unfinished = os.path.join(directory, f".{name}.{secrets.token_hex(8)}")
+        unfinished = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
         try:
             shutil.copyfile(source, unfinished)
             os.replace(unfinished, target)

@@ -7,7 +7,6 @@ A message is one datagram with lines `NAME=value`, sent to the socket that $NOTI
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -47,6 +46,8 @@ class ServiceManager:
         """Send one message."""
         if not self.address:
             return
+        import socket  # a command that no service manager has started saves 4 ms
+
         address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender, suppress(OSError):
             sender.sendto("\n".join(map(one_line, lines)).encode("utf-8", "replace"), address)

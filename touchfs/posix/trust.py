@@ -20,7 +20,6 @@ import errno
 import grp
 import os
 import pwd
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -193,7 +192,7 @@ def _is_trusted(user: int, index: str, data: str | None, directory: str) -> bool
 
 def _user_in(directory: str) -> int | None:
     """Return the owner that a new file of ours gets in a directory; None if we cannot create one."""
-    path = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
+    path = os.path.join(directory, TEMPORARY_PREFIX + os.urandom(8).hex())
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
     except OSError:

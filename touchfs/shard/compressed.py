@@ -14,11 +14,9 @@ from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import Decompress, Options
 from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
-from touchfs.source.decompressed import TAR_SUFFIXES, DecompressedFile, decompressed, find
+from touchfs.source.decompressed import JSONL_SUFFIXES, DecompressedFile, decompressed, find
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.scratch.file import ScratchFile
-
-JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 
 
 class CompressedShard(StoredSamples):
@@ -33,8 +31,9 @@ class CompressedShard(StoredSamples):
         self._decompressed = open_decompressed(path, fingerprint, options.decompress)
         plain = self._decompressed.path
         within = f"{path} (decompressed)"
+        reader = JsonlShard if path.endswith(JSONL_SUFFIXES) else TarShard
         try:
-            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(plain, options, fingerprints(plain))
+            self._shard = reader(plain, options, fingerprints(plain))
         except FormatError as error:
             error.path = within
             raise

@@ -28,22 +28,19 @@ from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.braces import BracePattern
-from touchfs.format.cache_metadata.layouts import METADATA_FILE
+from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.posix.paths import check_url, is_url, joinable, shown
-from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.lists.data_list import LINE, listed_places
 from touchfs.shard.lists.members import find_members, list_directories, shared_directories
-from touchfs.shard.lists.wav_scp import RECORDINGS
-from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
+from touchfs.shard.single import RECORDINGS
 from touchfs.shard.tables.files import ARROW_SUFFIXES, listed_shards
 from touchfs.shard.tables.lance_files import is_lance_dataset
-from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
 from touchfs.source.data import DATA, find_type
-from touchfs.source.decompressed import TAR_SUFFIXES
+from touchfs.source.decompressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.store import FileType, Store, StoredEntry
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
@@ -186,6 +183,8 @@ def _names(entries: Iterable[StoredEntry]) -> list[str]:
 
 def _directory_shard(path: str, entries: Sequence[StoredEntry], audio_root: str | None) -> str | None:
     """The path of the one shard that a directory is, or None."""
+    from touchfs.shard.touchnet import is_touchnet_shard  # a dataset of one file needs none of what knows directories
+
     if is_touchnet_shard(entries) or is_lance_dataset(path, entries):
         return path
     if audio_root is not None and any(each.name == RECORDINGS and each.is_file() for each in entries):
@@ -222,6 +221,8 @@ def _named_shards(
 
 def _in_directory(path: str, entries: Iterable[StoredEntry]) -> list[str]:
     """The files of a directory that are shards, of those in `entries`."""
+    from touchfs.shard.megatron import find_prefixes  # as above
+
     # No hidden files: they are still being written, and `._x.idx` has the extended attributes of a Mac.
     names = [each.name for each in entries if each.name[0] != "." and each.name != SKIPPED_NAME and each.is_file()]
     shar = list_files(path, names)
@@ -248,6 +249,8 @@ def _check_list(path: str) -> None:
     if (what := describe(path, head)) is not None:
         raise FormatError(f"is {what}; {READS}", path=shown(path))
     first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
+    from touchfs.shard.touchnet import MODALITIES  # only lists need it
+
     match = LINE.fullmatch(first)
     if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
         raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=shown(path))

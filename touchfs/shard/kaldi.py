@@ -28,12 +28,12 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import lru_cache
 
 import numpy as np
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
 from touchfs.manifest.entry import recording_id
 from touchfs.manifest.kaldi import parse_segments
@@ -41,16 +41,14 @@ from touchfs.names import hash_of, hex_digest
 from touchfs.posix.paths import resolved
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 from touchfs.segments.sidecar import CHARACTERS_MAX
+from touchfs.shard.single import LISTS, SEGMENTS
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.store import Scratch
-from touchfs.source.store import FileType, Store
 
 log = logging.getLogger(__name__)
 
-SEGMENTS = "segments"
-LISTS = (SEGMENTS, "text", "utt2spk")
 # Making the index takes 36 bytes of memory a line, and about 15 seconds a million.
 LINES_MAX = 10**7
 # Bytes of an index that is kept in memory: some million lines.
@@ -61,24 +59,6 @@ _MAGIC = b"TOUCHKAL"
 _FOOTER = struct.Struct("<8sQQQ")
 _ALIGNMENT, _ROW = 8, 20
 _BLOCK = 1 << 16
-
-
-def fingerprints(path: str, store: Store) -> dict[str, Fingerprint]:
-    """Fingerprints by name of the lists beside the shard at `path`; empty unless `segments` can be looked at."""
-    found: dict[str, Fingerprint] = {}
-    for name in LISTS:
-        with suppress(NotFoundError, SourceError):
-            status = store.stat(os.path.join(os.path.dirname(path), name))
-            if status.type is FileType.FILE:
-                found[name] = status.fingerprint
-        if SEGMENTS not in found:
-            break
-    return found
-
-
-def without_lists(files: Files) -> Files:
-    """The files of a shard without the lists beside it."""
-    return {name: file for name, file in files.items() if name not in LISTS} if SEGMENTS in files else files
 
 
 class KaldiLists:

@@ -33,11 +33,11 @@ from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.form.arrays import Npy
 from touchfs.form.plain import BYTES
 from touchfs.format import magic
-from touchfs.format.idx import mmidx
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX, MAGIC, mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.sample import Field, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard.options import Options
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
+from touchfs.shard.pair import lonely_data, read_index
 from touchfs.source.concat import SplitFile
 from touchfs.source.data import DATA, find_type
 from touchfs.source.fingerprint import Files, Fingerprint
@@ -77,7 +77,7 @@ def find_prefixes(directory: str, files: Collection[str]) -> list[str]:
 def _has_magic(path: str) -> bool:
     try:
         with closing(DATA.open(path)) as file:
-            return file.read(0, min(file.size, len(mmidx.MAGIC))) == mmidx.MAGIC
+            return file.read(0, min(file.size, len(MAGIC))) == MAGIC
     except TouchfsError:
         return False
 

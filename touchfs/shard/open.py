@@ -12,30 +12,30 @@
     a directory     with `_versions`, a Lance dataset: `touchfs.shard.tables.lance`
                     else TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
 
-`touchfs.shard.find` finds the shards of a dataset; from there on a shard is its path.
+`touchfs.shard.find` finds the shards of a dataset; from there on a shard is its path. A reader is imported when a shard
+needs it.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from touchfs.errors import NotFoundError, SourceError
+from touchfs.format.idx import INDEX_SUFFIX
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.posix.paths import shown_name
 from touchfs.sample import StoredSample
-from touchfs.shard import compressed, jsonl, kaldi, megatron, single, tar, touchnet
-from touchfs.shard.lists import wav_scp
+from touchfs.shard import single
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.shar import files as shar_files
-from touchfs.shard.shar import shard as shar
 from touchfs.shard.tables import files as arrow_files
 from touchfs.shard.tables import lance_files
 from touchfs.shard.tables.files import ARROW_SUFFIXES
 from touchfs.source.data import DATA
-from touchfs.source.decompressed import TAR_SUFFIXES
+from touchfs.source.decompressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store, StoredFile
 
@@ -93,56 +93,80 @@ class Container(NamedTuple):
     column_types: Callable[[str, Files], dict[str, str]] | None = None
 
 
+def _of(name: str) -> Callable[..., Any]:
+    """A class or function below `touchfs.shard`. Its module is imported when it is called: a dataset needs one reader
+    or two, and an indexed one none of most kinds.
+    """
+    module, _, attribute = name.rpartition(".")
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(f"touchfs.shard.{module}"), attribute)(*arguments)
+
+    return call
+
+
 def _compressed(name: str, keys_are_paths: bool = False) -> Container:
-    shard, source = compressed.CompressedShard, compressed.open_source
     return Container(
-        f"compressed {name}", shard, single.fingerprints, source, compressed.compressed_files, keys_are_paths
+        f"compressed {name}",
+        _of("compressed.CompressedShard"),
+        single.fingerprints,
+        _of("compressed.open_source"),
+        _of("compressed.compressed_files"),
+        keys_are_paths,
     )
 
 
-def _open_arrow(path: str, options: Options, files: Files) -> ShardReader:
-    from touchfs.shard.tables.arrow import ArrowShard  # with all forms of tables, which other datasets do not need
-
-    return ArrowShard(path, options, files)
-
-
-def _open_lance(path: str, options: Options, files: Files) -> ShardReader:
-    from touchfs.shard.tables.lance import open_lance_shard  # as above
-
-    return open_lance_shard(path, options, files)
-
-
-def _open_parquet(path: str, options: Options, files: Files) -> ShardReader:
-    from touchfs.shard.tables.parquet import ParquetShard  # as above
-
-    return ParquetShard(path, options, files)
-
-
-_DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprints, touchnet.open_source)
+_DIRECTORY = Container(
+    "TouchDataset (.bin/.idx)",
+    _of("touchnet.TouchNetShard"),
+    _of("touchnet.fingerprints"),
+    _of("touchnet.open_source"),
+)
 _LANCE = Container(
     "Lance dataset",
-    _open_lance,
+    _of("tables.lance.open_lance_shard"),
     lance_files.fingerprints,
     lance_files.open_source,
     column_types=arrow_files.lance_column_types,
 )
-_SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprints, shar.open_source, shar.compressed_files)
-_KALDI = Container("Kaldi data directory", wav_scp.KaldiShard, wav_scp.fingerprints, single.open_source)
+_SHAR = Container(
+    "Lhotse Shar",
+    _of("shar.shard.SharShard"),
+    shar_files.fingerprints,
+    _of("shar.shard.open_source"),
+    _of("shar.shard.compressed_files"),
+)
+_KALDI = Container(
+    "Kaldi data directory", _of("lists.wav_scp.KaldiShard"), _of("lists.wav_scp.fingerprints"), single.open_source
+)
 _ARROW = Container(
-    "Arrow", _open_arrow, arrow_files.fingerprints, single.open_source, column_types=arrow_files.column_types
+    "Arrow",
+    _of("tables.arrow.ArrowShard"),
+    arrow_files.fingerprints,
+    single.open_source,
+    column_types=arrow_files.column_types,
 )
 _PARQUET = Container(
-    "Parquet", _open_parquet, single.fingerprints, single.open_source, column_types=arrow_files.parquet_column_types
+    "Parquet",
+    _of("tables.parquet.ParquetShard"),
+    single.fingerprints,
+    single.open_source,
+    column_types=arrow_files.parquet_column_types,
 )
 _BY_SUFFIX = {
-    ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprints, megatron.open_source),
-    ".tar": Container("tar", tar.TarShard, single.fingerprints, single.open_source, keys_are_paths=True),
-    ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprints, single.open_source),
+    ".idx": Container(
+        "Megatron-LM (.bin/.idx)",
+        _of("megatron.MegatronShard"),
+        _of("megatron.fingerprints"),
+        _of("megatron.open_source"),
+    ),
+    ".tar": Container("tar", _of("tar.TarShard"), single.fingerprints, single.open_source, keys_are_paths=True),
+    ".jsonl": Container("JSON lines", _of("jsonl.JsonlShard"), single.fingerprints, single.open_source),
     lance_files.SUFFIX: _LANCE,
     **dict.fromkeys(ARROW_SUFFIXES, _ARROW),
     PARQUET_SUFFIX: _PARQUET,
     **dict.fromkeys(TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
-    **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
+    **dict.fromkeys(JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 
 
@@ -153,7 +177,7 @@ def open_shard(path: str, options: Options = DEFAULT, files: Files | None = None
     """
     files = fingerprints(path) if files is None else files
     container = _container(path, files) if files else _DIRECTORY  # only a directory can have none
-    return container.open(path, options, kaldi.without_lists(files))
+    return container.open(path, options, single.without_lists(files))
 
 
 def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
@@ -173,7 +197,7 @@ def fingerprints_with_lists(path: str, store: Store = DATA) -> dict[str, Fingerp
     """Fingerprints of a shard's files and of Kaldi's lists beside it, which may have segments. Raises as above."""
     files = fingerprints(path, store)
     is_beside = os.path.basename(path) in files and not path.endswith(INDEX_SUFFIX)
-    return files | (kaldi.fingerprints(path, store) if is_beside else {})
+    return files | (single.list_fingerprints(path, store) if is_beside else {})
 
 
 # The functions below know a shard by its path and fingerprints, and do not ask its store, which may not answer.
@@ -228,7 +252,7 @@ def shard_name(path: str, files: Files) -> str:
 
 def _container(path: str, files: Files) -> Container:
     """The container of a shard with these files; by its name, if it has none, because it is missing."""
-    name, files = os.path.basename(path), kaldi.without_lists(files)
+    name, files = os.path.basename(path), single.without_lists(files)
     if files and name not in files:  # the names in a directory, not its own
         return _LANCE if lance_files.is_lance(files) else _DIRECTORY
     # Cuts without a number are a Shar only with fields.
@@ -237,7 +261,7 @@ def _container(path: str, files: Files) -> Container:
 
 
 def _container_by_suffix(path: str) -> Container:
-    if os.path.basename(path) == wav_scp.RECORDINGS:
+    if os.path.basename(path) == single.RECORDINGS:
         return _KALDI
     return _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
@@ -248,6 +272,11 @@ def _suffix(path: str) -> str:
 
 
 if TYPE_CHECKING:
+    from touchfs.shard import compressed, jsonl, megatron, tar, touchnet
+    from touchfs.shard.lists import wav_scp
+    from touchfs.shard.shar import shard as shar
+    from touchfs.shard.tables import arrow, parquet
+
     _: list[type[ShardReader]] = [
         touchnet.TouchNetShard,
         megatron.MegatronShard,
@@ -256,4 +285,4 @@ if TYPE_CHECKING:
         wav_scp.KaldiShard,
         shar.SharShard,
     ]
-    __: type[ShardReader] = compressed.CompressedShard
+    __: list[type[ShardReader]] = [compressed.CompressedShard, arrow.ArrowShard, parquet.ParquetShard]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 
 from touchfs.errors import map_os_errors
-from touchfs.format import magic
-from touchfs.format.idx import mmidx
+from touchfs.format import idx, magic
 from touchfs.source.data import DATA
 
 READS = (
@@ -39,7 +38,7 @@ _MAGICS = (
     (b"\x93NUMPY", "a NumPy array", ""),
     (b"%PDF", "a PDF document", ""),
     (b"IDXPACK", "an index of many files: name these", ""),
-    (mmidx.MAGIC, "the index of a .bin", ".idx"),
+    (idx.MAGIC, "the index of a .bin", ".idx"),
 )
 _EXTENSIONS = {
     "7z": "a 7-Zip archive",

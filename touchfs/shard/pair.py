@@ -7,8 +7,6 @@ from touchfs.format.idx import mmidx
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 
-INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
-
 
 def read_index(path: str, fingerprint: Fingerprint, bin_size: int) -> mmidx.Index:
     """Read and parse a whole index.

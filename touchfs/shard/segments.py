@@ -27,8 +27,9 @@ from touchfs.segments.json_rules import JSON_RULES, segments_of_json
 from touchfs.segments.segment import Segments
 from touchfs.segments.sidecar import FILE_RULES, parse
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.kaldi import SEGMENTS, KaldiLists, lists_beside
+from touchfs.shard.kaldi import KaldiLists, lists_beside
 from touchfs.shard.options import FIRST_RULE, KALDI_RULE, LINE_RULE, Options
+from touchfs.shard.single import SEGMENTS
 
 _JSON = "json"
 # Names the segments of Kaldi's lists, which no field of the sample has.

@@ -23,12 +23,13 @@ from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
 from touchfs.format import magic
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
 from touchfs.sample import NO_METAINFO, Field, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard.options import Options
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
+from touchfs.shard.pair import lonely_data, read_index
 from touchfs.shard.single import fingerprint_of
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from touchfs.errors import CacheFormatError, MissingFileError, map_os_errors
-from touchfs.format.cache_metadata.layouts import METADATA_FILE
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.posix.beneath import open_beneath
 from touchfs.posix.published import HeldDirectory
 

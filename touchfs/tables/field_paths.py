@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from touchfs.errors import FormatError
-from touchfs.format.arrow.schema import IpcField, IpcSchema
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from touchfs.format.arrow.schema import IpcField, IpcSchema
 
 Path = tuple[int, ...]
 

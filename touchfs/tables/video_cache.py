@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from touchfs.errors import CacheFormatError
-from touchfs.format.cache_metadata.layouts import METADATA_FILE, VideoFramesMetadata
+from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata
 from touchfs.format.cache_metadata.parse import parse_metadata
 from touchfs.tables.cache_directory import hold_cache, read_metadata
 from touchfs.tables.lance.dataset import LanceTable

@@ -10,16 +10,18 @@ from __future__ import annotations
 import stat
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
-from touchfs.lists.apart import open_lists_apart
 from touchfs.lists.content import list_content, list_size
-from touchfs.lists.kinds import NAMES, is_below
-from touchfs.lists.stored import StoredLists, lists_name
+from touchfs.lists.kinds import NAMES, is_below, lists_name
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
+
+if TYPE_CHECKING:
+    from touchfs.lists.stored import StoredLists
 
 NAME = "manifests"
 _LINKS = {f"hf/{view}": f"../../{view}" for view in ("segments", "shards", "slices")}
@@ -57,6 +59,8 @@ class Manifests:
         return manifests
 
     def _lists(self) -> StoredLists:
+        from touchfs.lists.apart import open_lists_apart  # with what makes lists, which few commands and mounts do
+
         with self._opened.lock:
             if self._opened.lists is None:
                 self._opened.lists = open_lists_apart(self._dataset)

@@ -16,12 +16,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
+from touchfs.catalog.table import COLUMNS, DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset, Shard, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
 from touchfs.dataset.shard_recordings import known_recording, read_recording
 from touchfs.errors import ChangedError, UsageError
 from touchfs.sample import StoredRecording
+from touchfs.shard.open import is_table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 
@@ -98,6 +99,18 @@ class OpenShards:
     def shard(self, shard_id: int) -> Shard:
         """The shard with this id as it is known without opening it. Raises KeyError."""
         return self.dataset.shards[self._positions[shard_id]]
+
+    @property
+    def has_tables(self) -> bool:
+        """True if any shard that can be served is a table."""
+        return any(map(self.is_shown_table, self.ids(0)))
+
+    def is_shown_table(self, shard_id: int) -> bool:
+        """True if a shard is a table and can be served."""
+        shard = self.shard(shard_id)
+        if shard.may_have_videos:
+            return COLUMNS in self.get(shard_id).tables
+        return shard.samples > 0 and is_table(shard.path, shard.files)
 
     def at(self, position: int) -> TreeShard:
         """The shard at a position in the dataset, opened if necessary."""

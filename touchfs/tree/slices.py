@@ -21,12 +21,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY, Table
-from touchfs.dataset import Dataset
 from touchfs.dataset.recording_names import find_row, is_recording, name_of, path_of
 from touchfs.dataset.shard_recordings import known_recording, piece_of_recording
 from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
-from touchfs.media.extensions import can_be_cut
 from touchfs.sample import Field, StoredRecording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
@@ -72,15 +70,6 @@ class _Slice(NamedTuple):
         """The size of the slice in bytes."""
         piece = self.of(recording)
         return piece.form.size(piece.size, piece.detail)
-
-
-def has_recordings(dataset: Dataset) -> bool:
-    """True if a dataset has recordings; also if a shard has too many extensions for its catalog to list them."""
-    return any(
-        shard.timed or any(can_be_cut(suffix[1:]) for suffix in shard.endings.suffixes or (".wav",))
-        for shard in dataset.shards
-        if shard.samples
-    )
 
 
 class Slices:

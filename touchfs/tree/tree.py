@@ -13,56 +13,53 @@
     /interleaved/             samples of texts and images, with a file for each (`interleaved`)
 
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
+A subtree that only some datasets have is imported when a tree is made that has it: all of them take as long to import
+as the others together.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from touchfs.catalog.keys import Keys
+from touchfs.catalog.table import COLUMNS
 from touchfs.dataset import Dataset
-from touchfs.dataset.shard_videos import has_videos
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
-from touchfs.indexing.tables.sample_tables import VIEWS
 from touchfs.names import NAME_MAX
 from touchfs.tree.catalog_view import CatalogView
-from touchfs.tree.checked_view import CheckedView, Checks
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack
-from touchfs.tree.interleaved import NAME as INTERLEAVED
-from touchfs.tree.interleaved import InterleavedView
-from touchfs.tree.links.by_key import NAME as BY_KEY
 from touchfs.tree.links.by_key import ByKey
-from touchfs.tree.links.by_label import NAME as BY_LABEL
-from touchfs.tree.links.by_label import ByLabel
-from touchfs.tree.manifests import NAME as MANIFESTS
 from touchfs.tree.manifests import Manifests
 from touchfs.tree.merged import FIRST_PLAN, Merged
-from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import NonblockingShards, OpenShards
 from touchfs.tree.plans import LocalPlans, Plans
 from touchfs.tree.slice_numbers import LocalNumbers, Numbers
-from touchfs.tree.slices import NAME as SLICES
-from touchfs.tree.slices import WHOLE, Slices, has_recordings
 from touchfs.tree.subtree import Subtree
-from touchfs.tree.table_views import COLUMNS, ColumnsView, has_tables
 from touchfs.tree.videos import frame_numbers
-from touchfs.tree.videos.frames import NAME as FRAMES
-from touchfs.tree.videos.frames import FramesView, VideoShards
 from touchfs.tree.videos.segment_frames import SegmentFrames
-from touchfs.tree.videos.windows import NAME as WINDOWS
-from touchfs.tree.videos.windows import WindowsView, parse_windows
 from touchfs.view.plan import parse_plan
-from touchfs.view.slice_span import parse_span
 
 __all__ = ["Entry", "Tree"]
 
 # View numbers are a part of inode numbers, so they must never change.
-_NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED, SLICES, MANIFESTS, WHOLE), 1)}
-_NUMBERS |= {COLUMNS: 8, BY_LABEL: 9, FRAMES: 10, WINDOWS: 11, INTERLEAVED: 13}
+_NUMBERS = {
+    "shards": 1,
+    "segments": 2,
+    "by-key": 3,
+    "merged": 4,
+    "slices": 5,
+    "manifests": 6,
+    "slices/all": 7,
+    "columns": 8,
+    "by-label": 9,
+    "frames": 10,
+    "windows": 11,
+    "interleaved": 13,
+}
 
 
 class Tree:
@@ -90,28 +87,44 @@ class Tree:
         self._shards = shards = OpenShards(dataset, shard_ids)
         numbers = numbers or LocalNumbers()
         segment_frames = SegmentFrames(shards, numbers, _NUMBERS["segments"])
-        merged = Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED])
+        merged = Merged(shards, plans or LocalPlans(), _NUMBERS["merged"])
         files = _NUMBERS["shards"]
         shown: dict[str, Subtree] = {
-            "shards": CheckedView(shards, files, Checks()) if verify else CatalogView(shards, "shards", files),
+            "shards": CatalogView(shards, "shards", files),
             "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
-            MERGED: merged,
-            MANIFESTS: Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS]),
+            "merged": merged,
+            "manifests": Manifests(shards, os.path.join(prefix, ""), _NUMBERS["manifests"]),
         }
         below: dict[int, Subtree] = dict.fromkeys(frame_numbers.VIEWS, segment_frames)
         below |= dict.fromkeys(range(FIRST_PLAN, VIEWS_END), merged)
+        if verify:
+            from touchfs.tree.checked_view import CheckedView, Checks
+
+            shown["shards"] = CheckedView(shards, files, Checks())
         if isinstance(dataset.keys, Keys):
-            shown[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
-        if has_recordings(dataset):
-            shown[SLICES] = below[_NUMBERS[WHOLE]] = Slices(shards, numbers, _NUMBERS[SLICES], _NUMBERS[WHOLE])
-        if has_tables(shards):
-            shown[COLUMNS] = ColumnsView(shards, COLUMNS, _NUMBERS[COLUMNS])
-            shown[BY_LABEL] = ByLabel(shards, _NUMBERS[BY_LABEL])
-        if has_videos(dataset):
-            shown[FRAMES] = frames = FramesView(shards, VideoShards(), _NUMBERS[FRAMES])
-            shown[WINDOWS] = WindowsView(shards, frames, numbers, _NUMBERS[WINDOWS])
+            shown["by-key"] = ByKey(shards, dataset.keys, _NUMBERS["by-key"], listed=list_by_key)
+        if dataset.has_recordings:
+            from touchfs.tree.slices import Slices
+
+            whole = _NUMBERS["slices/all"]
+            shown["slices"] = below[whole] = Slices(shards, numbers, _NUMBERS["slices"], whole)
+        if shards.has_tables:
+            from touchfs.tree.links.by_label import ByLabel
+            from touchfs.tree.table_views import ColumnsView
+
+            shown["columns"] = ColumnsView(shards, COLUMNS, _NUMBERS["columns"])
+            shown["by-label"] = ByLabel(shards, _NUMBERS["by-label"])
+        if dataset.has_videos:
+            from touchfs.tree.videos.frames import FramesView, VideoShards
+            from touchfs.tree.videos.windows import WindowsView
+
+            shown["frames"] = frames = FramesView(shards, VideoShards(), _NUMBERS["frames"])
+            shown["windows"] = WindowsView(shards, frames, numbers, _NUMBERS["windows"])
         if dataset.interleaved is not None:
-            shown[INTERLEAVED] = InterleavedView(dataset, dataset.interleaved, shard_ids, _NUMBERS[INTERLEAVED])
+            from touchfs.tree.interleaved import InterleavedView
+
+            number = _NUMBERS["interleaved"]
+            shown["interleaved"] = InterleavedView(dataset, dataset.interleaved, shard_ids, number)
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(shown)}
         # By view; a subtree may have several.
@@ -189,7 +202,7 @@ class Tree:
 
     def use_plan(self, name: str) -> None:
         """Register a plan if it is new, without the limit for guests. Raises FullError."""
-        self.find(self._inodes[MERGED.encode()], os.fsencode(name))
+        self.find(self._inodes[b"merged"], os.fsencode(name))
 
     def resolve(self, path: str) -> Entry:
         """The entry of a `/`-separated path from the root. Follows links. Raises NotFoundError."""
@@ -217,14 +230,17 @@ class Tree:
 
     def _problem_of(self, directory: int, name: str) -> str:
         """The reason why a name is none of a plan or a span, in a directory of these; else ""."""
-        parsers: dict[int | None, Callable[[str], object]] = {
-            self._inodes[MERGED.encode()]: parse_plan,
-            self._inodes.get(SLICES.encode()): parse_span,
-            self._inodes.get(WINDOWS.encode()): parse_windows,
-        }
         try:
-            if (parse := parsers.get(directory)) is not None:
-                parse(name)
+            if directory == self._inodes[b"merged"]:
+                parse_plan(name)
+            elif directory == self._inodes.get(b"slices"):
+                from touchfs.view.slice_span import parse_span
+
+                parse_span(name)
+            elif directory == self._inodes.get(b"windows"):
+                from touchfs.tree.videos.windows import parse_windows
+
+                parse_windows(name)
         except UsageError as error:
             return error.message
         return ""

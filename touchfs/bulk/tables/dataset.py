@@ -20,10 +20,10 @@ from touchfs.limits import too_large, too_long
 from touchfs.posix.paths import absolute, is_url
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
-from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.source.data import DATA
+from touchfs.source.decompressed import JSONL_SUFFIXES
 
 # Files whose members are columns, in order of preference.
 

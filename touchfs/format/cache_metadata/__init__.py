@@ -7,3 +7,7 @@
 A cache that another tool wrote has the same members, except `features`, the JSON form of the features, which is ours.
 Data names places, so what is named is the bare name of a file in the directory. The `path` of a video is a label only.
 """
+
+from __future__ import annotations
+
+METADATA_FILE = "_metadata.json"

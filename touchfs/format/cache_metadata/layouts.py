@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-METADATA_FILE = "_metadata.json"
 VERSION = 1
 ARROW_SHARDS, LANCE_ROWS, LANCE_VIDEO_FRAMES = "arrow-shards", "lance-rows", "lance-video-frames"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from touchfs.errors import CacheFormatError
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.cache_metadata.layouts import (
     ARROW_SHARDS,
     LANCE_ROWS,
     LANCE_VIDEO_FRAMES,
-    METADATA_FILE,
     VERSION,
     CacheMetadata,
     LanceMetadata,

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Reads, T
+from touchfs.format.idx import MAGIC
 from touchfs.format.idx.mmidx_entries import Entries, check_entries, float_width
 
 # The codes that are written. 6 and 7 have the meaning that Megatron-LM has used since 2023.
@@ -45,7 +46,6 @@ DTYPES: Mapping[int, np.dtype[Any]] = {
 _KNOWN_DTYPES = {**DTYPES, 9: np.dtype("<u4"), 10: np.dtype("<u8")}
 _FAIRSEQ_DTYPES = {**_KNOWN_DTYPES, 7: np.dtype("<f8")}
 
-MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
 
 # magic, version, dtype code, number of samples N; and, except in fairseq, number of entries of the document array M

@@ -20,7 +20,7 @@ from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.rows.key_columns import key_columns
 from touchfs.catalog.rows.row_columns import FileArrays, can_be_derived, few_files, row_columns
 from touchfs.catalog.rows.row_keys import RowKeys
-from touchfs.catalog.table import NO_SAMPLE
+from touchfs.catalog.table import COLUMNS, NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import pack_ordinal
@@ -30,9 +30,6 @@ from touchfs.indexing.tables.row_kinds import RowKinds
 from touchfs.indexing.tables.row_lengths import RowLengths
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.tables.rows import ColumnFiles, RowBatch, TableRows
-
-# The view of whole columns, which only tables have.
-COLUMNS = "columns"
 
 
 class RowTables:

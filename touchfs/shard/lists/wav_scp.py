@@ -20,17 +20,15 @@ from touchfs.manifest.kaldi import parse_recording
 from touchfs.sample import Field, Recording, SampleSegments, StoredSample, StoredSamples
 from touchfs.segments.segment import Segment
 from touchfs.segments.times import Times
-from touchfs.shard import kaldi
 from touchfs.shard.jsonl import lines
 from touchfs.shard.lists.audio import FIELD, AudioRoot
 from touchfs.shard.lists.id_lines import IdLines, decode
 from touchfs.shard.options import LINE_RULE, Options
-from touchfs.shard.single import open_source
+from touchfs.shard.single import RECORDINGS, list_fingerprints, open_source
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store
 
-RECORDINGS = "wav.scp"
 # The facts of the other lists about a recording, by the name in a segment.
 _FIELDS = {"text": "text", "utt2spk": "speaker"}
 
@@ -41,7 +39,7 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
     Raises NotFoundError or SourceError.
     """
     found = {RECORDINGS: store.stat(path).fingerprint}
-    if not kaldi.fingerprints(path, store):
+    if not list_fingerprints(path, store):
         for name in _FIELDS:
             with suppress(NotFoundError):
                 status = store.stat(os.path.join(os.path.dirname(path), name))

@@ -21,7 +21,6 @@ from time import time_ns
 from typing import NamedTuple
 
 from touchfs.errors import NotFoundError, TouchfsError, map_os_errors
-from touchfs.shard.jsonl import parse_line
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import STEP_SIZE, codec_of, decompress
 from touchfs.source.fingerprint import Fingerprint
@@ -155,7 +154,11 @@ def _has_cut_id(path: str) -> bool:
             line = _first_line(blocks)
     except TouchfsError:
         return False
-    return "cut_id" in parse_line(line, 0)[0] if len(line) < _LINE_MAX else _CUT_ID.match(line) is not None
+    if len(line) >= _LINE_MAX:
+        return _CUT_ID.match(line) is not None
+    from touchfs.shard.jsonl import parse_line  # with a reader, which a directory without such cuts may not need
+
+    return "cut_id" in parse_line(line, 0)[0]
 
 
 def _first_line(blocks: Iterable[bytes]) -> bytes:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.extent import Memory, drive
-from touchfs.format.cache_metadata.layouts import ARROW_SHARDS, METADATA_FILE, ShardedMetadata
-from touchfs.format.cache_metadata.parse import parse_member, parse_sharded
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
@@ -19,6 +18,7 @@ from touchfs.source.store import FileType, Store
 
 if TYPE_CHECKING:
     from touchfs.format.arrow.schema import IpcSchema
+    from touchfs.format.cache_metadata.layouts import ShardedMetadata
 
 # Arrow IPC: the file format and the stream format. Feather of version 2 is the file format.
 ARROW_SUFFIXES = (".arrow", ".feather")
@@ -65,6 +65,9 @@ def listed_shards(directory: str) -> list[str] | None:
 
 def _parse(text: bytes, place: str) -> ShardedMetadata | None:
     """The metadata of a cache; None if the file is of another tool, or of a cache of another layout."""
+    from touchfs.format.cache_metadata.layouts import ARROW_SHARDS  # only caches need it
+    from touchfs.format.cache_metadata.parse import parse_member, parse_sharded
+
     try:
         if parse_member(text, "layout", place) != ARROW_SHARDS:
             return None

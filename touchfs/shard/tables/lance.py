@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from touchfs.errors import FormatError
-from touchfs.format.cache_metadata.layouts import METADATA_FILE, LanceMetadata, VideoFramesMetadata
+from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.cache_metadata.layouts import LanceMetadata, VideoFramesMetadata
 from touchfs.format.cache_metadata.parse import parse_lance
 from touchfs.limits import Limits, too_long
 from touchfs.shard.options import Options

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError
-from touchfs.format.cache_metadata.layouts import METADATA_FILE
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.shard.single import fingerprint_of
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint

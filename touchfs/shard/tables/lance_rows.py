@@ -22,7 +22,8 @@ from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.lance import LanceCell, LanceRow
 from touchfs.format import magic
 from touchfs.format.arrow.file import parse_arrow
-from touchfs.format.cache_metadata.layouts import METADATA_FILE, LanceMetadata
+from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.cache_metadata.layouts import LanceMetadata
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.tables.columns import (

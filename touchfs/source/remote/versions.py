@@ -17,7 +17,8 @@ from uuid import uuid4
 from touchfs.errors import SourceError
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.options import SESSION_VARIABLE, StorageOptions
+from touchfs.source.remote import SESSION_VARIABLE
+from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Status
 
 # Google's number of a version, which has an etag, too · s3fs, HTTP · adlfs · hashes of Hugging Face's files

@@ -25,7 +25,6 @@ from touchfs.names import NAME_MAX, hash_of, quote, shorten
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
-from touchfs.tree.table_views import is_shown_table
 
 NAME = "by-label"
 # Above all rows of files: the directory of a label in a shard.
@@ -66,7 +65,7 @@ class ByLabel:
         return ByLabel(shards, self._number, self._known)
 
     def _tables(self) -> list[int]:
-        return [shard_id for shard_id in self._shards.ids(0) if is_shown_table(self._shards, shard_id)]
+        return [shard_id for shard_id in self._shards.ids(0) if self._shards.is_shown_table(shard_id)]
 
     def _names(self) -> dict[int, bytes]:
         """The names of all labels by their numbers. Opens all tables."""
@@ -126,7 +125,7 @@ class ByLabel:
             return self.entry(pack(self._number, 0, number)) if self._names().get(number) == name else None
         if not shard_id:
             found = self._shards.find(self._number, name)
-            if found is None or not is_shown_table(self._shards, unpack(found.inode)[1]):
+            if found is None or not self._shards.is_shown_table(unpack(found.inode)[1]):
                 return None
             return self._directory(unpack(found.inode)[1], row)
         shard = self._shards.get(shard_id)

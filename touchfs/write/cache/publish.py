@@ -25,8 +25,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from touchfs.errors import TouchfsError, UsageError
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.cache_metadata.build import build_metadata
-from touchfs.format.cache_metadata.layouts import METADATA_FILE, CacheMetadata
+from touchfs.format.cache_metadata.layouts import CacheMetadata
 from touchfs.posix.atomic import write_error
 from touchfs.posix.published import (
     SET_ASIDE,
