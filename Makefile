@@ -1,39 +1,47 @@
 # Each target first installs what it lacks, with .ci/setup: system packages, and Python's into .venv.
 # Another interpreter: make clean, then make PYTHON=python3.12.
 export PYTHON
-# Tests start commands hundreds of times. Compiling our modules at each start would take a third of that time.
+# Tests start processes hundreds of times. Compiling our modules at each start would take a third of that time.
 export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
-.PHONY: venv demo test check lint coverage pythons bench bench-scale soak clean install-demo install-test install-bench
+.PHONY: venv demo test test-all near check lint coverage pythons bench bench-scale soak clean install-demo install-test install-bench
 
 # Tests wait for processes, time-outs and kills for a third of the time: so half as many again run as there are processors.
-parallel := -n $(shell nproc | awk '{ print ($$1 < 11 ? int(1.5 * $$1 + 0.5) : 16) }')
+# Those of a file share what they make, as mounts and servers: so a file is not divided.
+pytest := .venv/bin/python -m pytest
+parallel := --dist loadfile --no-loadscope-reorder -n $(shell nproc | awk '{ print ($$1 < 11 ? int(1.5 * $$1 + 0.5) : 16) }')
 
 venv: install-demo
 
 demo: install-demo
 	@tests/demo.sh
 
-# The rooms of the lowest floors, up to the catalogs. Their tests are the fast ones: they run under coverage, and once in `make check test`.
-lowest := $(addprefix tests/,core format posix segments manifest source media store form catalog)
+# Every behaviour once. Floors run bottom up (tests/floors.py), and the first red one is the last.
+test: install-test
+	$(pytest) $(parallel) -m 'not alone and not variant and not soak'
+	$(pytest) -m 'alone and not variant and not soak' tests/cli tests/mount
 
-# Tests of mounts share mounts within a file, so a file is not divided.
-test: coverage
-	.venv/bin/python -m pytest $(parallel) -m 'not alone' --ignore tests/mount $(addprefix --ignore ,$(lowest))
-	.venv/bin/python -m pytest $(parallel) --dist loadfile -m 'not alone' tests/mount
-	.venv/bin/python -m pytest -m alone tests/cli
-	.venv/bin/python -m pytest -m alone tests/mount
+# That, each behaviour in all its variants, and other Pythons.
+test-all: install-test
+	$(pytest) $(parallel) -m 'not alone and not soak'
+	$(pytest) -m 'alone and not soak' tests/cli tests/mount
+	.ci/pythons
 
+# The tests that touch what has changed since a commit, by the last `make coverage`: make near BASE=main~3
+near: BASE := HEAD
+near: install-test
+	.venv/bin/python tests/near.py $(BASE) $(parallel) -m 'not alone and not variant and not soak'
+
+# Which lines the tests touch, by room, with variants and without.
 coverage: install-test
-	.venv/bin/python -m pytest $(parallel) --cov touchfs --cov-report= $(lowest)
-	.venv/bin/python tests/coverage_by_room.py
+	.venv/bin/python tests/coverage_by_room.py $(parallel) -m 'not alone and not soak'
 
 # The library on other Pythons that are installed here, or on those of PYTHONS: make pythons PYTHONS=/opt/bin/python3.14
 export PYTHONS
 pythons:
 	.ci/pythons
 
-check: lint coverage
+check: lint
 
 lint: install-test
 	.venv/bin/lint-imports
@@ -57,7 +65,7 @@ soak: install-test
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py
 
 clean:
-	rm -rf .venv .venv-* .coverage build *.egg-info .*_cache .hypothesis
+	rm -rf .venv .venv-* .coverage-data build *.egg-info .*_cache .hypothesis
 	find touchfs mount tests -name __pycache__ -prune -exec rm -rf {} +
 
 install-demo install-test install-bench: install-%:

@@ -1,45 +1,54 @@
-"""Print a table of the line coverage of the lowest floors, by room, from the data that `pytest --cov` wrote.
+"""Run the tests under coverage. Print by room how many lines they touch, and how many of these without variants.
 
-The floors are those of import-linter in pyproject.toml, from errors up to catalogs and stored samples.
+What was measured is the map of `near.py` from then on.
 """
 
-import tomllib
+import shutil
+import subprocess
+import sys
 from collections import Counter
-from pathlib import Path
+from functools import reduce
+from operator import or_
 
 from coverage import Coverage
+from touch_map import DATA, ROOT, TouchMap, touched_lines
 
-HIGHEST = "touchfs.catalog"
-ROOT = Path(__file__).parent.parent
-
-
-def files() -> list[Path]:
-    """The files of these floors."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    floors = [[name.strip() for name in floor.split("|")] for floor in contracts[0]["layers"]]
-    highest = next(number for number, floor in enumerate(floors) if HIGHEST in floor)
-    modules = [name for floor in floors[highest:] for name in floor]
-    paths = [ROOT / name.replace(".", "/") for name in modules]
-    return sorted(
-        file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")])
-    )
+CONFIG = ROOT / "pyproject.toml"
 
 
-def main() -> None:
-    coverage = Coverage(config_file=ROOT / "pyproject.toml")
-    coverage.load()
-    lines: Counter[str] = Counter()
-    missed: Counter[str] = Counter()
-    for file in files():
-        _, statements, _, missing, _ = coverage.analysis2(str(file))
-        for room in (f"{file.parent.relative_to(ROOT)}/", "all"):
-            lines[room] += len(statements)
-            missed[room] += len(missing)
-    print(f"\n{'room':<22} {'lines':>6} {'missed':>6} covered")
-    for room in sorted(lines, key=lambda room: (room == "all", room)):
-        covered = 100 * (1 - missed[room] / max(lines[room], 1))
-        print(f"{room:<22} {lines[room]:>6} {missed[room]:>6} {covered:>6.1f} %")
+def run(arguments: list[str]) -> int:
+    """Run pytest under coverage, in all its processes."""
+    shutil.rmtree(DATA, ignore_errors=True)
+    DATA.mkdir()
+    DATA.chmod(0o1777)  # tests become other users
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={CONFIG}", f"--data-file={DATA / 'data'}"]
+    return subprocess.run([*command, "-m", "pytest", "-p", "touched", *arguments], cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    status = run(sys.argv[1:])
+    lines = touched_lines()
+    touched = TouchMap.of(lines)
+    touched.save()
+    variants = touched.variants
+    counts: dict[str, Counter[str]] = {"lines": Counter(), "all": Counter(), "without": Counter()}
+    for path in sorted(path for top in ("touchfs", "mount") for path in (ROOT / top).rglob("*.py")):
+        statements = Coverage(config_file=CONFIG, data_file=None).analysis2(str(path))[1]
+        by_name = lines.get(str(path.relative_to(ROOT)), {})
+        bits = {
+            "lines": sum(1 << line for line in statements),
+            "all": reduce(or_, by_name.values(), 0),
+            "without": reduce(or_, (each for name, each in by_name.items() if name not in variants), 0),
+        }
+        for room in (f"{path.parent.relative_to(ROOT)}/", "all"):
+            for column, each in bits.items():
+                counts[column][room] += (each & bits["lines"]).bit_count()
+    print(f"\n{'room':<40} {'lines':>6} {'test-all':>9} {'test':>6}")
+    for room in sorted(counts["lines"], key=lambda room: (room == "all", room)):
+        total, without = counts["all"][room], counts["without"][room]
+        print(f"{room:<40} {counts['lines'][room]:>6} {total:>9} {without:>6} {100 * without / max(total, 1):>6.1f} %")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

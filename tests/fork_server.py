@@ -29,6 +29,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
+from touch import NAME, touch_as
+
 LISTENER, SCRIPT, PLACE = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 # Modules that start threads, or take long and are seldom needed. A command imports them itself.
 UNLOADED = ("av", "datasets", "fsspec", "lance", "pandas", "PIL", "pyarrow", "soundfile", "torch")
@@ -91,69 +93,88 @@ def load() -> None:
     assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
 
 
-def serve() -> tuple[Launcher, dict[int, int]] | None:
-    """Fork a command for each launcher. Returns in these forks: whose, and its descriptors; at the end, None."""
-    own = Launcher.read(os.getpid(), 0)
-    situation = own.situation()
-    # What Python itself adds to the environment: the locale that it takes for "C".
-    coerced = {name: value for name, value in os.environb.items() if name not in own.environment}
-    listener = socket.socket(fileno=LISTENER)
-    events = select.poll()
-    events.register(listener, select.POLLIN)
-    events.register(0, select.POLLIN)
-    if (0, select.POLLHUP) in events.poll():
-        return None
-    load()
-    gc.freeze()
-    launchers: dict[int, tuple[socket.socket, int, int]] = {}  # by descriptors of connections and of processes
-    while True:
-        for number, _ in events.poll():
-            if number == 0:
-                return None
-            if number in launchers:
-                connection, pid, process = launchers[number]
-                if number == connection.fileno():  # the launcher was killed
-                    with suppress(ProcessLookupError):
-                        signal.pidfd_send_signal(process, signal.SIGKILL)
-                    events.unregister(connection)
-                    continue
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with suppress(OSError):
-                    connection.send(str(status).encode())
-                with suppress(KeyError):
-                    events.unregister(connection)
-                events.unregister(process)
-                del launchers[process], launchers[connection.fileno()]
-                connection.close()
-                os.close(process)
-                continue
-            connection, _ = listener.accept()
-            try:
-                message, received, _, _ = socket.recv_fds(connection, 8192, 253)
-                asking = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-                count, *numbers = struct.unpack(f"{len(message) // 4}I", message)
-                launcher = Launcher.read(asking, count)
-                alike = launcher.situation() == situation
-            except (OSError, struct.error):
-                received, alike = [], False
-            if not alike:
-                _close(received)
-                with suppress(OSError):
-                    connection.send(b"script")
-                connection.close()
-                continue
-            os.environb.clear()
-            os.environb.update(coerced | launcher.environment)
-            pid = os.fork()
-            if pid == 0:
-                return launcher, dict(zip(numbers, received, strict=True))
+class Server:
+    """Forks a command for each launcher, and tells the launcher how it ended."""
+
+    def __init__(self) -> None:
+        own = Launcher.read(os.getpid(), 0)
+        self._situation = own.situation()
+        # What Python itself adds to the environment: the locale that it takes for "C".
+        self._added = {name: value for name, value in os.environb.items() if name not in own.environment}
+        self._listener = socket.socket(fileno=LISTENER)
+        self._events = select.poll()
+        self._events.register(self._listener, select.POLLIN)
+        self._events.register(0, select.POLLIN)  # it ends with the tests
+        # By the descriptors of both: the connection to a launcher, and its command.
+        self._connections: dict[int, socket.socket] = {}
+        self._commands: dict[int, tuple[int, socket.socket]] = {}
+
+    def serve(self) -> tuple[Launcher, dict[int, int]] | None:
+        """Returns in each fork: for whom, and with which descriptors. Returns None at the end."""
+        if all(number != 0 for number, _ in self._events.poll()):
+            load()
+            gc.freeze()
+        while True:
+            for number, _ in self._events.poll():
+                if number == 0:
+                    return None
+                if number in self._commands:
+                    self._end(number)
+                elif number in self._connections:
+                    self._kill(number)
+                elif (forked := self._fork()) is not None:
+                    return forked
+
+    def _fork(self) -> tuple[Launcher, dict[int, int]] | None:
+        connection, _ = self._listener.accept()
+        received: list[int] = []
+        try:
+            message, received, _, _ = socket.recv_fds(connection, 8192, 253)
+            asking = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            count, *numbers = struct.unpack(f"{len(message) // 4}I", message)
+            launcher = Launcher.read(asking, count)
+            alike = launcher.situation() == self._situation
+        except (OSError, struct.error):
+            alike = False
+        if not alike:
             _close(received)
-            process = os.pidfd_open(pid)
-            with suppress(OSError):
-                connection.send(str(pid).encode())
-            launchers[connection.fileno()] = launchers[process] = (connection, pid, process)
-            events.register(connection, select.POLLIN)
-            events.register(process, select.POLLIN)
+            with connection, suppress(OSError):
+                connection.send(b"script")
+            return None
+        os.environb.clear()
+        os.environb.update(self._added | launcher.environment)
+        pid = os.fork()
+        if pid == 0:
+            if NAME in os.environ:
+                touch_as(os.environ[NAME])
+            return launcher, dict(zip(numbers, received, strict=True))
+        _close(received)
+        with suppress(OSError):
+            connection.send(str(pid).encode())
+        command = os.pidfd_open(pid)
+        self._connections[connection.fileno()] = connection
+        self._commands[command] = pid, connection
+        self._events.register(connection, select.POLLIN)
+        self._events.register(command, select.POLLIN)
+        return None
+
+    def _end(self, command: int) -> None:
+        pid, connection = self._commands.pop(command)
+        self._events.unregister(command)
+        os.close(command)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if self._connections.pop(connection.fileno(), None):
+            self._events.unregister(connection)
+        with connection, suppress(OSError):
+            connection.send(str(status).encode())
+
+    def _kill(self, number: int) -> None:
+        """The launcher was killed: so is its command."""
+        connection = self._connections.pop(number)
+        self._events.unregister(connection)
+        for pid, its in self._commands.values():
+            if its is connection:
+                os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so the number is still its own
 
 
 def _close(descriptors: list[int]) -> None:
@@ -236,7 +257,7 @@ def end(status: int) -> NoReturn:
 if __name__ == "__main__":
     os.symlink(SCRIPT, f"{PLACE}/script")
     sys.path[0] = os.path.dirname(SCRIPT)
-    command = serve()
+    command = Server().serve()
     if command is None:
         shutil.rmtree(PLACE)
     else:

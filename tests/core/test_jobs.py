@@ -2,28 +2,24 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import count, islice
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from touchfs import jobs
 from touchfs.errors import TouchfsError
 
 
 @pytest.fixture(params=["here", "threads", "processes"], scope="module")
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
-    if request.param == "here":
-        yield None
-    elif request.param == "threads":
-        with ThreadPoolExecutor(3) as threads:
-            yield threads
-    else:
-        with ProcessPoolExecutor(3, get_context("forkserver")) as processes:
-            yield processes
+def executor(request: pytest.FixtureRequest, processes: Executor) -> Iterator[Executor | None]:
+    with ThreadPoolExecutor(3) as threads:
+        yield {"here": None, "threads": threads, "processes": processes}[request.param]
 
 
 def square(number: int) -> int:
@@ -70,25 +66,30 @@ def test_after_an_error_nothing_runs_and_all_that_ran_was_told() -> None:
     begun: list[int] = []
     ended: list[int] = []
     told: list[int] = []
+    futures: list[Future[int]] = []
     together = threading.Barrier(2)
+
+    class Noting(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+            futures.append(super().submit(*arguments, **options))
+            return futures[-1]
 
     def work(number: int) -> int:
         begun.append(number)
         if number < 2:
-            together.wait(10)
+            together.wait(60)
         if number == 1:
             raise ZeroDivisionError
-        time.sleep(0.05)
+        wait_until(lambda: futures[-1].cancelled())
         ended.append(number)
         return number
 
-    with ThreadPoolExecutor(2) as executor:
+    with Noting(2) as executor:
         with pytest.raises(ZeroDivisionError):
             list(jobs.run(work, range(200), executor, told.append))
+        assert all(future.done() for future in futures)
         assert sorted(ended) == sorted(told) == sorted(set(begun) - {1})
         assert len(begun) < 10
-        time.sleep(0.1)
-        assert sorted(ended) == sorted(told)
 
 
 def test_a_worker_that_dies() -> None:
@@ -100,10 +101,9 @@ def test_a_worker_that_dies() -> None:
 
 
 def wait_to_die(stop: str, number: int) -> int:
-    while number != 1 or not os.path.exists(stop):
-        if number == 0:
-            return number
-        time.sleep(0.01)
+    if number == 0:
+        return number
+    wait_until(lambda: number == 1 and os.path.exists(stop), 600)
     os._exit(3)
 
 
@@ -138,14 +138,16 @@ def test_at_once_the_order_stays_and_the_first_error_counts() -> None:
 
 
 def test_at_once_what_was_not_begun_is_not_begun_after_an_error() -> None:
-    begun = list[int]()
+    begun, raised = list[int](), threading.Event()
 
     def work(number: int) -> None:
         begun.append(number)
-        time.sleep(0.02)
+        if number:
+            raised.wait(60)
         raise TouchfsError(str(number))
 
     with pytest.raises(TouchfsError, match="0"):
         jobs.run_at_once(work, range(1000), 2)
-    time.sleep(0.1)
+    raised.set()
+    wait_until(lambda: "at-once" not in {thread.name for thread in threading.enumerate()})
     assert len(begun) < 10

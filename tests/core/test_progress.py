@@ -1,6 +1,5 @@
 import os
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +53,15 @@ def count_to(number: int) -> int:
 
 
 @pytest.mark.parametrize("kind", ["here", "threads", "processes"])
-def test_tasks_anywhere_are_heard(kind: str) -> None:
+def test_tasks_anywhere_are_heard(kind: str, processes: Executor) -> None:
     heard: list[tuple[int, int]] = []
     tasks = [(number, number) for number in (5, 0, 700, 70)]
 
     def run(executor: Executor | None) -> list[int]:
         return list(jobs.run_sized(count_to, tasks, executor, progress=lambda done, total: heard.append((done, total))))
 
-    if kind == "here":
-        results = run(None)
-    else:
-        make = ThreadPoolExecutor if kind == "threads" else ProcessPoolExecutor
-        options = {} if kind == "threads" else {"mp_context": get_context("forkserver")}
-        with make(2, **options) as executor:  # type: ignore[arg-type]
-            results = run(executor)
+    with ThreadPoolExecutor(2) as threads:
+        results = run({"here": None, "threads": threads, "processes": processes}[kind])
     assert results == [5, 0, 700, 70]
     assert {total for _, total in heard} == {775}
     done = [done for done, _ in heard]
