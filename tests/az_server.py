@@ -1,13 +1,16 @@
 """Azurite on loopback: the real client of Azure's blobs is sent to it by the environment."""
 
+import atexit
 import subprocess
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import adlfs
 import pytest
+from waiting import wait_until
 
 from touchfs.source.remote import clients
 
@@ -18,26 +21,43 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 LISTENS = "successfully listens on "
 
 
-@contextmanager
-def az_server(place: Path, patch: pytest.MonkeyPatch) -> Iterator[adlfs.AzureBlobFileSystem]:
-    """A client of a new server with the container `data`."""
-    log = place / "azurite.log"
+@cache
+def _azurite() -> tuple[str, Path]:
+    """The URL and the log of the server of this process. To start one takes two seconds of a processor."""
+    directory = tempfile.TemporaryDirectory(prefix="touchfs-azurite-")
+    log = Path(directory.name, "log")
     options = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck"]
     with open(log, "wb") as output:
-        process = subprocess.Popen([AZURITE, *options, "--disableTelemetry"], cwd=place, stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + 60
-        while LISTENS not in (said := log.read_text()):
-            assert process.poll() is None, said
-            assert time.monotonic() < deadline, said
-            time.sleep(0.1)
-        url = said.partition(LISTENS)[2].split()[0]
-        account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY}"
-        patch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"{account};BlobEndpoint={url}/{ACCOUNT};")
-        clients._CLIENTS.forget()  # those of an earlier server
-        client = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
-        client.mkdir("data")
-        yield client
-    finally:
+        process = subprocess.Popen(
+            [AZURITE, *options, "--disableTelemetry"], cwd=directory.name, stdout=output, stderr=output
+        )
+
+    @atexit.register
+    def end() -> None:
         process.kill()
         process.wait()
+        directory.cleanup()
+
+    wait_until(lambda: LISTENS in log.read_text() or process.poll() is not None)
+    said = log.read_text()
+    assert LISTENS in said, said
+    return said.partition(LISTENS)[2].split()[0], log
+
+
+def requests() -> int:
+    """How many it has answered."""
+    return sum('HTTP/1.1"' in line for line in _azurite()[1].read_text().splitlines())
+
+
+@contextmanager
+def az_server(patch: pytest.MonkeyPatch) -> Iterator[adlfs.AzureBlobFileSystem]:
+    """A client of the server, with the container `data`, and nothing in it."""
+    url, _ = _azurite()
+    account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY}"
+    patch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"{account};BlobEndpoint={url}/{ACCOUNT};")
+    clients._CLIENTS.forget()  # those of an earlier test
+    client = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
+    if "data" in client.ls(""):
+        client.rm("data", recursive=True)
+    client.mkdir("data")
+    yield client

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
 import pytest
 from gcp_storage_emulator import server as emulator
-from gcp_storage_emulator.handlers import objects
+from gcp_storage_emulator.handlers import buckets, objects
 from gcsfs.core import GCSFileSystem
 
 from touchfs.source.remote import clients
@@ -23,19 +24,26 @@ def download(request: Any, response: Any, storage: Any, *arguments: Any, **optio
         objects.download(request, response, storage, *arguments, **options)
 
 
+@cache
+def _server() -> emulator.Server:
+    """The server of this process, which runs until its end: to stop one takes half a second."""
+    server = emulator.create_server("127.0.0.1", 0, in_memory=True)
+    server._api.daemon = True
+    server.start()
+    server._api._httpd.handle_error = lambda *_: None  # a client that goes away is not our concern
+    return server
+
+
 @contextmanager
 def gs_server(patch: pytest.MonkeyPatch) -> Iterator[GCSFileSystem]:
-    """A client of a new server with the bucket `data`."""
+    """A client of the server, with the bucket `data`, and nothing in it."""
     for _, methods in emulator.HANDLERS:
         if methods.get("GET") is objects.download:
             patch.setitem(methods, "GET", download)
-    server = emulator.create_server("127.0.0.1", 0, in_memory=True, default_bucket="data")
-    server.start()
-    server._api._httpd.handle_error = lambda *_: None  # a client that goes away is not our concern
-    try:
-        host, port = server._api._httpd.server_address
-        patch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}:{port}")
-        clients._CLIENTS.forget()  # those of an earlier server
-        yield GCSFileSystem(token="anon", use_listings_cache=False, skip_instance_cache=True)
-    finally:
-        server.stop()
+    server = _server()
+    server.wipe()
+    buckets.create_bucket("data", server._storage)
+    host, port = server._api._httpd.server_address
+    patch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}:{port}")
+    clients._CLIENTS.forget()  # those of an earlier test
+    yield GCSFileSystem(token="anon", use_listings_cache=False, skip_instance_cache=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -14,27 +15,37 @@ from touchfs.source.remote import clients
 SECRET = "planted-secret-of-the-store"
 
 
-@contextmanager
-def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
-    """A client of a new server with the bucket `data`."""
+@cache
+def _url() -> str:
+    """The URL of the server of this process, which starts when it is first asked for. Its buckets are global anyway."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    patch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    clients._CLIENTS.forget()  # those of an earlier server
-    # All servers of a process have the same buckets.
-    with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
+    return f"http://{host}:{port}"
+
+
+def environment() -> dict[str, str]:
+    """What sends clients to it, also those of other processes."""
+    return {
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": _url(),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+@contextmanager
+def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """A client of the server, with the bucket `data`, and nothing in it."""
+    for name, value in environment().items():
+        patch.setenv(name, value)
+    clients._CLIENTS.forget()  # those of an earlier test
+    with urlopen(Request(f"{_url()}/moto-api/reset", method="POST")):
         pass
-    try:
-        client = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
-        client.mkdir("data")
-        yield client
-    finally:
-        server.stop()
+    client = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+    client.mkdir("data")
+    yield client
 
 
 @contextmanager

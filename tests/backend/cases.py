@@ -75,6 +75,18 @@ def write_shard(path: Path, rows: list[Row], batch: int, codec: str | None = Non
     return path
 
 
+def read_all(path: Path) -> list[Row]:
+    """All rows of a file, read in every way."""
+    from touchfs.backend.arrow_shards import ArrowBackend
+
+    backend = ArrowBackend(shard_paths=[path])
+    found = [backend.get_row(i) for i in range(backend.num_rows)]
+    backend.take(list(range(backend.num_rows))[::-1]).to_pylist()
+    backend.slice(1, 5).to_pylist()
+    backend.table.to_pylist()
+    return found
+
+
 def arrow(directory: Path, counts: list[int], batch: int = 4, codec: str | None = None) -> Case:
     from touchfs.backend.arrow_shards import ArrowBackend
 

@@ -1,97 +1,96 @@
-"""Lance datasets for the suite of all backends. Other processes write them: Lance must not run before a fork."""
+"""Lance datasets for the suite of all backends. Each is written once, and each test gets a copy."""
 
 from __future__ import annotations
 
 import functools
+import io
 import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
-from backend.cases import Case, Row, as_stored, rows
-
-from touchfs.backend import LanceBackend, LanceVideoFramesBackend
-
-_ROWS = """
-import sys, lance, pyarrow as pa
-from backend.cases import SCHEMA, rows
-counts, blobs = eval(sys.argv[2]), eval(sys.argv[3])
-schema = SCHEMA
-if blobs:
-    place = SCHEMA.get_field_index("image")
-    schema = SCHEMA.set(place, SCHEMA.field(place).with_metadata({"lance-encoding:blob": "true"}))
-found = pa.Table.from_pylist(rows(sum(counts)), schema)
-begin = 0
-for count in counts:
-    mode = "append" if begin else "create"
-    lance.write_dataset(found[begin : begin + count], sys.argv[1], mode=mode, data_storage_version=blobs or "2.2")
-    begin += count
-"""
-
-# Videos of 10, 5 and 3 frames, after one that is damaged, and all windows of 3 frames, each 2 after the one before.
-_VIDEOS = """
-import io, pickle, sys
-from pathlib import Path
-import lance, numpy as np
+from backend.cases import SCHEMA, Case, Row, as_stored, rows
 from media.videos import ffmpeg
 from PIL import Image
+
+from touchfs.backend import LanceBackend, LanceVideoFramesBackend
 from touchfs.features import Features, Value, Video
 from touchfs.write.cache.video_frames import write_lance_video_frames_cache
 
-place, mixed = Path(sys.argv[1]), sys.argv[2] == "mixed"
-place.parent.joinpath("bad.mp4").write_bytes(b"damaged")
-examples = [("bad", {"video": place.parent / "bad.mp4"})]
-for count in (10, 5, 3):
-    path = place.parent / f"{count}.avi"
-    size = "48x32" if mixed and count == 5 else "32x24"
-    ffmpeg("-f", "lavfi", "-i", f"testsrc2=size={size}:rate=10", "-frames:v", str(count), "-c:v", "mpeg4", str(path))
-    examples.append((f"k{count}", {"video": path, "label": count % 3, "name": f"n{count}", "video_idx": 99}))
-features = Features(video=Video("frames"), label=Value("int64"))
-write_lance_video_frames_cache(examples, features, place)
 
-frames = lance.dataset(place).to_table().to_pylist()
-expected = []
-for video, count in enumerate((10, 5, 3)):
-    encoded = [row["bytes"] for row in frames if row["video_id"] == video]
-    found = [np.array(Image.open(io.BytesIO(data)).convert("RGB")) for data in encoded]
-    for start in range(0, count - 2, 2):
-        expected.append({
-            "video": np.stack(found[start : start + 3]),
-            "video_idx": video,
-            "filename": str(place.parent / f"{count}.avi"),
-            "start_frame": start,
-            "frame_indices": [start, start + 1, start + 2],
-            "sample_idx": len(expected),
-            "label": count % 3,
-            "name": f"n{count}",
-        })
-(place / "expected.pickle").write_bytes(pickle.dumps(expected))
-"""
+def _write_rows(path: Path, counts: tuple[int, ...], blobs: str) -> None:
+    schema = SCHEMA
+    if blobs:
+        place = SCHEMA.get_field_index("image")
+        schema = SCHEMA.set(place, SCHEMA.field(place).with_metadata({"lance-encoding:blob": "true"}))
+    found = pa.Table.from_pylist(rows(sum(counts)), schema)
+    begin = 0
+    for count in counts:
+        mode = "append" if begin else "create"
+        lance.write_dataset(found[begin : begin + count], path, mode=mode, data_storage_version=blobs or "2.2")
+        begin += count
+
+
+def _write_videos(path: Path, kind: str) -> None:
+    """Videos of 10, 5 and 3 frames, after one that is damaged, and all windows of 3 frames, each 2 after the other."""
+    path.parent.joinpath("bad.mp4").write_bytes(b"damaged")
+    examples: list[tuple[str, Row]] = [("bad", {"video": path.parent / "bad.mp4"})]
+    for count in (10, 5, 3):
+        video = path.parent / f"{count}.avi"
+        size = "48x32" if kind == "mixed" and count == 5 else "32x24"
+        source = f"testsrc2=size={size}:rate=10"
+        ffmpeg("-f", "lavfi", "-i", source, "-frames:v", str(count), "-c:v", "mpeg4", str(video))
+        examples.append((f"k{count}", {"video": video, "label": count % 3, "name": f"n{count}", "video_idx": 99}))
+    write_lance_video_frames_cache(examples, Features(video=Video("frames"), label=Value("int64")), path)
+
+    frames = lance.dataset(path).to_table().to_pylist()
+    expected: list[Row] = []
+    for number, count in enumerate((10, 5, 3)):
+        encoded = [row["bytes"] for row in frames if row["video_id"] == number]
+        found = [np.array(Image.open(io.BytesIO(data)).convert("RGB")) for data in encoded]
+        for start in range(0, count - 2, 2):
+            expected.append(
+                {
+                    "video": np.stack(found[start : start + 3]),
+                    "video_idx": number,
+                    "filename": str(path.parent / f"{count}.avi"),
+                    "start_frame": start,
+                    "frame_indices": [start, start + 1, start + 2],
+                    "sample_idx": len(expected),
+                    "label": count % 3,
+                    "name": f"n{count}",
+                }
+            )
+    (path / "expected.pickle").write_bytes(pickle.dumps(expected))
 
 
 @functools.cache
-def _written(code: str, *arguments: str) -> Path:
-    """A directory that a process wrote, once for all tests."""
-    directory = Path(tempfile.mkdtemp(prefix="touchfs-test-lance-"))
-    tests = str(Path(__file__).parents[1])
-    code = f"import sys; sys.path.insert(0, {tests!r})\n{code}"
-    subprocess.run([sys.executable, "-c", code, str(directory / "d"), *arguments], check=True, timeout=120)
+def _written(write: Callable[..., None], *arguments: Any) -> tempfile.TemporaryDirectory[str]:
+    """A directory with a dataset, as long as the tests run."""
+    directory = tempfile.TemporaryDirectory(prefix="touchfs-test-lance-")
+    write(Path(directory.name) / "d", *arguments)
+    return directory
+
+
+def _copied(directory: Path, write: Callable[..., None], *arguments: Any) -> Path:
+    shutil.copytree(Path(_written(write, *arguments).name) / "d", directory / "d")
     return directory / "d"
 
 
 def lance_rows(directory: Path, counts: list[int], blobs: str = "") -> Case:
-    shutil.copytree(_written(_ROWS, repr(counts), repr(blobs)), directory / "d")
-    return Case(LanceBackend(uri=directory / "d"), as_stored(rows(sum(counts))), counts)
+    path = _copied(directory, _write_rows, tuple(counts), blobs)
+    return Case(LanceBackend(uri=path), as_stored(rows(sum(counts))), counts)
 
 
 def video_frames(directory: Path, kind: str) -> Case:
-    shutil.copytree(_written(_VIDEOS, kind), directory / "d")
-    expected = pickle.loads((directory / "d" / "expected.pickle").read_bytes())
-    backend = LanceVideoFramesBackend(uri=directory / "d", window_length=3, hop_size=2, batch_readahead=2)
+    path = _copied(directory, _write_videos, kind)
+    expected = pickle.loads((path / "expected.pickle").read_bytes())
+    backend = LanceVideoFramesBackend(uri=path, window_length=3, hop_size=2, batch_readahead=2)
     return Case(backend, expected, [len(expected)], _of_row, _of_table)
 
 

@@ -20,6 +20,10 @@ from touchfs.errors import UsageError
 torch.set_num_threads(1)
 
 
+# A process that starts anew loads PyTorch for seconds.
+TWO_NEW = pytest.param(2, "spawn", marks=pytest.mark.variant)
+
+
 def as_list(batch: list) -> list:
     return batch
 
@@ -54,7 +58,7 @@ def test_items_by_index(tmp_path: Path):
         with pytest.raises(IndexError):
             dataset.__getitems__([0, wrong])
     assert BackendDataset(case.backend, decode=number).__getitems__([4, -1]) == [4, 22]
-    assert BackendDataset(case.backend, decode=number)[-2] == 21
+    assert pickle.loads(pickle.dumps(BackendDataset(case.backend, decode=number)))[-2] == 21
 
 
 @pytest.mark.parametrize("prefer", [True, False])
@@ -64,7 +68,7 @@ def test_a_batch_is_one_take_if_the_backend_prefers_it(tmp_path: Path, prefer: b
     assert (backend.calls["take"], backend.calls["get_row"]) == ((1, 0) if prefer else (0, 2))
 
 
-@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), TWO_NEW])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # said where another test has imported it
 def test_map_style_in_a_loader(tmp_path: Path, workers: int, method: str | None):
@@ -77,7 +81,7 @@ def test_map_style_in_a_loader(tmp_path: Path, workers: int, method: str | None)
     assert sorted((row for batch in loader for row in batch), key=number) == case.rows
 
 
-@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (1, "spawn"), TWO_NEW])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # said where another test has imported it
 def test_iterable_in_a_loader(tmp_path: Path, workers: int, method: str | None):

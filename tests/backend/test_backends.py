@@ -27,20 +27,20 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
 READ_IN_A_CHILD = """
 import multiprocessing, pickle, sys
 
-def read(backend, connection):
-    connection.send(backend.take([1, 0]).num_rows)
+def read(backends, connection):
+    connection.send([backend.take([1, 0]).num_rows for backend in backends])
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     here, there = context.Pipe(False)
-    backend = pickle.load(sys.stdin.buffer)
-    process = context.Process(target=read, args=(backend, there))
+    backends = pickle.load(sys.stdin.buffer)
+    process = context.Process(target=read, args=(backends, there))
     process.start()
     there.close()
-    assert here.recv() == 2
+    assert here.recv() == [2] * len(backends)
     process.join(60)
     assert process.exitcode == 0
-    assert backend.take([0]).num_rows == 1
+    assert [backend.take([0]).num_rows for backend in backends] == [1] * len(backends)
 """
 
 
@@ -155,11 +155,15 @@ def test_isinstance_and_pickle_open_nothing(case: Case, tmp_path: Path):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes_read(case: Case, tmp_path: Path, method: str):
+def test_other_processes_read(tmp_path: Path, method: str):
     script = tmp_path / "read_in_a_child.py"
     script.write_text(READ_IN_A_CHILD)
+    backends = []
+    for number, make in enumerate(CASES.values()):
+        (tmp_path / str(number)).mkdir()
+        backends.append(make(tmp_path / str(number)).backend)
     command = [sys.executable, str(script), method]
-    subprocess.run(command, input=pickle.dumps(case.backend), check=True, timeout=60)
+    subprocess.run(command, input=pickle.dumps(backends), check=True, timeout=120)
 
 
 def test_the_whole_table(case: Case):

@@ -1,7 +1,5 @@
 import os
 import pickle
-import subprocess
-import sys
 
 import lance
 import pyarrow as pa
@@ -15,19 +13,6 @@ from touchfs.errors import ChangedError, FormatError, NotFoundError
 def path(tmp_path):
     lance.write_dataset(pa.table({"n": range(100)}), tmp_path / "d", max_rows_per_file=40)
     return tmp_path / "d"
-
-
-def test_nothing_of_lance_runs_before_rows_are_read(path):
-    code = f"""
-import pickle, sys
-from touchfs.backend import LanceBackend, StorageBackend
-backend = pickle.loads(pickle.dumps(LanceBackend(uri={str(path)!r})))
-assert isinstance(backend, StorageBackend)
-assert (backend.num_rows, backend.num_shards, len(backend.fingerprint)) == (100, 3, 64)
-assert not {{"lance", "pyarrow"}} & set(sys.modules)
-assert backend.get_row(7) == {{"n": 7}}
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_pickle_has_the_place_and_counts_only(path):

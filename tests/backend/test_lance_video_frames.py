@@ -140,15 +140,20 @@ def test_windows_of_a_take_come_from_one_call(path, monkeypatch):
     assert calls == [[0, 1, 2, 3, 4, 15, 16, 17]]
 
 
-def test_nothing_of_lance_runs_before_a_window_is_read(path):
+def test_nothing_of_lance_runs_before_rows_are_read(path):
+    """The cache is a Lance dataset too, of a frame a row."""
     code = f"""
 import pickle, sys
-from touchfs.backend import LanceVideoFramesBackend, StorageBackend
-backend = pickle.loads(pickle.dumps(LanceVideoFramesBackend(uri={str(path)!r}, window_length=3)))
-assert isinstance(backend, StorageBackend)
-assert (backend.num_rows, backend.segment_info(3)["start_frame"]) == (12, 3)
+from touchfs.backend import LanceBackend, LanceVideoFramesBackend, StorageBackend
+path = {str(path)!r}
+backends = LanceBackend(uri=path), LanceVideoFramesBackend(uri=path, window_length=3)
+frames, windows = pickle.loads(pickle.dumps(backends))
+assert isinstance(frames, StorageBackend) and isinstance(windows, StorageBackend)
+assert (frames.num_rows, frames.num_shards, len(frames.fingerprint)) == (18, 3, 64)
+assert (windows.num_rows, windows.segment_info(3)["start_frame"]) == (12, 3)
 assert not {{"lance", "pyarrow", "PIL"}} & set(sys.modules)
-assert backend.get_row(7)["video"].shape == (3, 6, 8, 3)
+assert frames.get_row(7)["frame_idx"] == 7
+assert windows.get_row(7)["video"].shape == (3, 6, 8, 3)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

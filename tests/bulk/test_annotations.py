@@ -1,30 +1,35 @@
 """Metainfo out of shards and in again: only what differs is written, both files or neither, the recordings never."""
 
 import fcntl
+import itertools
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from killed import FORK, kill_before, operations
 from touchnet import INT16, UINT8, as_json, write_modality, write_shard, write_speech
 from twice import Twice
 
 from touchfs.bulk.annotations import Annotations, PutReport, get_annotations, put_annotations
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 
-KILLS = 80
+KILLS, OPERATIONS = 80, 16
+# So often have readers met another version.
+CHANGES = 8
 PAIR = ("metainfo.bin", "metainfo.idx")
-FORK = multiprocessing.get_context("fork")
 
 SAMPLES: list[list[Any]] = [
     [
@@ -333,6 +338,7 @@ def test_a_task_that_is_run_again_finds_its_lines(place: Path) -> None:
     assert get(shards) == [line for old, new in pairs for line in new[:2] + old[2:]]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_one_put_at_a_time(place: Path) -> None:
     """Also of other shards in the same directory; what the other has made so far is left alone."""
     shards = write(place)
@@ -351,24 +357,23 @@ def test_one_put_at_a_time(place: Path) -> None:
     assert others.exists()
 
 
-def test_processes_write_the_same_bytes(place: Path) -> None:
-    with ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")) as pool:
-        for name, executor in (("here", None), ("processes", pool)):
-            shards = write(place / name)
-            lines = [line for lines in changed(SAMPLES) for line in lines]
-            report = put_annotations(opened(shards), lines, executor=executor)
-            assert report == PutReport(8, 3, 0, 0)
-            assert put_annotations(opened(shards), lines, executor=executor) == PutReport(0, 0, 0, 0)
-        assert read(place / "here") == read(place / "processes")
-        with pytest.raises(NotFoundError, match="lines for no sample: 1"):
-            put_annotations(opened(shards), [*lines, b"{}"], executor=pool)
+def test_processes_write_the_same_bytes(place: Path, processes: Executor) -> None:
+    for name, executor in (("here", None), ("processes", processes)):
+        shards = write(place / name)
+        lines = [line for lines in changed(SAMPLES) for line in lines]
+        report = put_annotations(opened(shards), lines, executor=executor)
+        assert report == PutReport(8, 3, 0, 0)
+        assert put_annotations(opened(shards), lines, executor=executor) == PutReport(0, 0, 0, 0)
+    assert read(place / "here") == read(place / "processes")
+    with pytest.raises(NotFoundError, match="lines for no sample: 1"):
+        put_annotations(opened(shards), [*lines, b"{}"], executor=processes)
 
 
 keys = st.sampled_from(["a", "b", 3, "3", "ü\n", "", None, 1.5, "x" * 300])
 objects = st.builds(lambda key, text: {"key": key, "txt": text}, keys, st.text(max_size=9))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.data(), st.lists(st.lists(objects, max_size=4), min_size=1, max_size=3))
 def test_any_samples_and_any_order_of_lines(tmp_path_factory: Any, data: Any, samples: list[list[Any]]) -> None:
     place = tmp_path_factory.mktemp("any")
@@ -415,24 +420,26 @@ def check_fits(data: bytes, index: bytes) -> None:
     assert sum(lengths) == len(data)
 
 
-def test_killed_at_any_moment(place: Path) -> None:
+def kill(operation: int, shards: Sequence[Path], version: int) -> None:
+    kill_before(operation, put_version, shards, version)
+
+
+def kill_at_random(moment: float, shards: Sequence[Path], version: int) -> None:
+    process = FORK.Process(target=put_version, args=(shards, version))
+    process.start()
+    time.sleep(moment)
+    process.kill()
+    process.join()
+
+
+def check_kills(place: Path, moments: Callable[[list[Path]], Iterator[Callable[[Sequence[Path], int], None]]]) -> None:
     expected = [pairs(version, place.parent) for version in range(3)]
     shards = write(place, VERSIONS[0])
     audio = [(os.stat(shard / "audio.bin").st_ino, (shard / "audio.bin").read_bytes()) for shard in shards]
-    durations = []
-    for v in (1, 2, 1, 0):
-        begun = time.monotonic()
-        put_version(shards, v)
-        durations.append(time.monotonic() - begun)
-    random_ = random.Random(5)
-    version, partial, left = 0, 0, 0
-    for _ in range(KILLS):
-        wanted = random_.choice([v for v in range(3) if v != version])
-        process = FORK.Process(target=put_version, args=(shards, wanted))
-        process.start()
-        time.sleep(random_.uniform(0, 1.5 * min(durations)))
-        process.kill()
-        process.join()
+    version, some, left = 0, 0, 0
+    for killed in moments(shards):
+        wanted = (version + 1) % 3
+        killed(shards, wanted)
         left += any(name.startswith(".touchfs-tmp-") for name in os.listdir(place))
         done = 0
         for i, shard in enumerate(shards):
@@ -441,56 +448,110 @@ def test_killed_at_any_moment(place: Path) -> None:
             check_fits(data, index)
             done += (data, index) == expected[wanted][i]
             assert (os.stat(shard / "audio.bin").st_ino, (shard / "audio.bin").read_bytes()) == audio[i]
-        partial += 0 < done < len(shards)
+        some += 0 < done < len(shards)
         put_version(shards, wanted)
         version = wanted
         assert sorted(os.listdir(place)) == [shard.name for shard in shards]
         assert [((s / PAIR[0]).read_bytes(), (s / PAIR[1]).read_bytes()) for s in shards] == expected[version]
         assert [os.stat(shard / "audio.bin").st_nlink for shard in shards] == [1] * len(shards)
-    assert partial and left
+    assert some and left
 
 
-def put_often(shards: Sequence[Path], times: int) -> None:
-    for i in range(times):
+def test_killed_before_operations(place: Path) -> None:
+    """At so many of them, as far from each other as can be."""
+
+    def moments(shards: list[Path]) -> Iterator[Callable[[Sequence[Path], int], None]]:
+        put_version(shards, 2)
+        count = operations(put_version, shards, 0)
+        return (partial(kill, count * i // OPERATIONS) for i in range(OPERATIONS))
+
+    check_kills(place, moments)
+
+
+@pytest.mark.variant
+def test_killed_at_any_moment(place: Path) -> None:
+    def moments(shards: list[Path]) -> Iterator[Callable[[Sequence[Path], int], None]]:
+        durations = []
+        for version in (1, 2, 1, 0):
+            begun = time.monotonic()
+            put_version(shards, version)
+            durations.append(time.monotonic() - begun)
+        random_ = random.Random(5)
+        return (partial(kill_at_random, random_.uniform(0, 1.5 * min(durations))) for _ in range(KILLS))
+
+    check_kills(place, moments)
+
+
+def put_often(shards: Sequence[Path], enough: Event) -> None:
+    for i in itertools.count():
+        if enough.is_set():
+            return
         put_version(shards, 1 + i % 2)
+
+
+@contextmanager
+def putting(shards: Sequence[Path]) -> Iterator[None]:
+    """Within this context, another process puts one version after the other."""
+    enough = FORK.Event()
+    process = FORK.Process(target=put_often, args=(shards, enough))
+    process.start()
+    try:
+        yield
+        assert process.is_alive()
+    finally:
+        enough.set()
+        process.join()
+    assert process.exitcode == 0
 
 
 def test_a_reader_of_both_files_always_has_a_pair(place: Path) -> None:
     """That opens them through a descriptor of the directory, and begins anew when the directory was deleted."""
     expected = [pairs(version, place.parent) for version in range(3)]
     shards = write(place, VERSIONS[0])
-    process = FORK.Process(target=put_often, args=(shards, 60))
-    process.start()
-    seen = [0, 0, 0]
-    while process.is_alive():
+    # Which version each reader had, without repetitions.
+    seen: list[int] = []
+
+    def read_pair() -> bool:
         directory = os.open(shards[0], os.O_RDONLY)  # which is there at any instant
         try:
             files = [os.open(name, os.O_RDONLY, dir_fd=directory) for name in reversed(PAIR)]
         except FileNotFoundError:
-            continue
+            return False
         finally:
             os.close(directory)
         index, data = (os.read(file, 1 << 20) for file in files)
         for file in files:
             os.close(file)
-        seen[[pair[0] for pair in expected].index((data, index))] += 1
+        found = [pair[0] for pair in expected].index((data, index))
         check_fits(data, index)
-    process.join()
-    assert process.exitcode == 0
-    assert all(seen[1:])
+        if seen[-1:] != [found]:
+            seen.append(found)
+        return len(seen) > CHANGES
+
+    with putting(shards):
+        read_until(read_pair)
 
 
 def test_get_while_it_is_put(place: Path) -> None:
     """All lines of a shard are of one time, or get says that the shard has changed."""
     shards = write(place, VERSIONS[0])
-    process = FORK.Process(target=put_often, args=(shards, 40))
-    process.start()
-    whole = 0
-    while process.is_alive():
+    seen: list[int] = []
+
+    def read_lines() -> bool:
         try:
-            assert get(shards[:1]) in [version[0] for version in VERSIONS]
-            whole += 1
+            found = [version[0] for version in VERSIONS].index(get(shards[:1]))
         except (ChangedError, NotFoundError, SourceError):
-            continue
-    process.join()
-    assert process.exitcode == 0 and whole
+            return False
+        if seen[-1:] != [found]:
+            seen.append(found)
+        return len(seen) > CHANGES
+
+    with putting(shards):
+        read_until(read_lines)
+
+
+def read_until(read_once: Callable[[], bool]) -> None:
+    """Read without a pause until it says that it is enough."""
+    deadline = time.monotonic() + 60
+    while not read_once():
+        assert time.monotonic() < deadline

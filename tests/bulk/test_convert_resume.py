@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,6 @@ def damaged(tmp_path: Path) -> Path:
 TARGETS = [TarTarget(2), TarTarget(None, bytes_per_shard=40_000, create_index=True), SharTarget(2), TouchTarget(2)]
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
-        yield pool
-
-
 class Stop(Exception):
     pass
 
@@ -79,8 +72,9 @@ def stop_after(calls: int) -> Callable[[int, int], None]:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("skip_bad", [False, True])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.variant)])
 def test_interrupted_anywhere_and_resumed(
-    request: pytest.FixtureRequest, tmp_path: Path, target: Any, skip_bad: bool
+    request: pytest.FixtureRequest, tmp_path: Path, target: Any, skip_bad: bool, step: int
 ) -> None:
     source = str(request.getfixturevalue("damaged" if skip_bad else "touch"))
     whole = convert(source, str(tmp_path / "whole"), target, skip_bad=skip_bad)
@@ -88,7 +82,7 @@ def test_interrupted_anywhere_and_resumed(
     expected = tree(tmp_path / "whole")
     told: list[int] = []
     convert(source, str(tmp_path / "count"), target, skip_bad=skip_bad, progress=lambda done, total: told.append(done))
-    for calls in range(1, len(told) + 1):
+    for calls in range(1, len(told) + 1, step):
         output = tmp_path / f"out{calls}"
         with pytest.raises(Stop):
             convert(source, str(output), target, skip_bad=skip_bad, progress=stop_after(calls))
@@ -105,7 +99,7 @@ def test_interrupted_anywhere_and_resumed(
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("skip_bad", [False, True])
 def test_processes_make_the_same_bytes(
-    request: pytest.FixtureRequest, tmp_path: Path, pool: ProcessPoolExecutor, target: Any, skip_bad: bool
+    request: pytest.FixtureRequest, tmp_path: Path, processes: Executor, target: Any, skip_bad: bool
 ) -> None:
     """Also if samples that are skipped move all shards behind them."""
     source = str(request.getfixturevalue("damaged" if skip_bad else "touch"))
@@ -113,7 +107,7 @@ def test_processes_make_the_same_bytes(
     told: list[tuple[int, int]] = []
     output = tmp_path / "out"
     again = convert(
-        source, str(output), target, skip_bad=skip_bad, executor=pool, progress=lambda *pair: told.append(pair)
+        source, str(output), target, skip_bad=skip_bad, executor=processes, progress=lambda *pair: told.append(pair)
     )
     assert again == whole
     assert tree(output) == renamed(tree(tmp_path / "whole"), "whole", "out")
@@ -121,26 +115,24 @@ def test_processes_make_the_same_bytes(
     assert told == sorted(told)
 
 
-def test_processes_go_on_where_one_stopped(damaged: Path, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
+def test_processes_go_on_where_one_stopped(damaged: Path, tmp_path: Path, processes: Executor) -> None:
     source, output = str(damaged), tmp_path / "out"
     with pytest.raises(Stop):
         convert(source, str(output), TarTarget(1), skip_bad=True, progress=stop_after_shards(output, 3))
     before = {path: path.stat().st_ino for path in output.glob("*.tar")}
     assert len(before) >= 3
-    assert convert(source, str(output), TarTarget(1), skip_bad=True, executor=pool) == ConvertReport(7, 7, 4)
+    assert convert(source, str(output), TarTarget(1), skip_bad=True, executor=processes) == ConvertReport(7, 7, 4)
     assert before == {path: path.stat().st_ino for path in before}
     convert(source, str(tmp_path / "whole"), TarTarget(1), skip_bad=True)
     assert tree(output) == tree(tmp_path / "whole")
 
 
-def test_an_error_in_a_process_leaves_what_came_before_it(
-    damaged: Path, tmp_path: Path, pool: ProcessPoolExecutor
-) -> None:
+def test_an_error_in_a_process_leaves_what_came_before_it(damaged: Path, tmp_path: Path, processes: Executor) -> None:
     source, output = str(damaged), tmp_path / "out"
     with pytest.raises(FormatError, match=r"sample \d \('\d+'\): metainfo is not JSON.*skip it with --skip-bad"):
-        convert(source, str(output), TouchTarget(1), executor=pool)
+        convert(source, str(output), TouchTarget(1), executor=processes)
     assert not list(output.glob(".touchfs-tmp-*"))
-    assert convert(source, str(output), TouchTarget(1), skip_bad=True, executor=pool) == ConvertReport(7, 7, 4)
+    assert convert(source, str(output), TouchTarget(1), skip_bad=True, executor=processes) == ConvertReport(7, 7, 4)
     assert len((output / "skipped.jsonl").read_text().splitlines()) == 4
 
 
@@ -195,7 +187,7 @@ def test_a_plan_is_that_of_earlier_versions(touch: Path, tmp_path: Path, number:
 
 def test_a_shard_whose_record_was_not_written_is_made_again(touch: Path, tmp_path: Path) -> None:
     for target in TARGETS:
-        for lost in ("000000001", "000000002"):
+        for lost in ("000000001", "000000002") if isinstance(target, TarTarget) else ("000000001",):
             output = tmp_path / f"out{TARGETS.index(target)}-{lost}"
             expected = tmp_path / f"whole{TARGETS.index(target)}"
             if not expected.exists():

@@ -4,14 +4,13 @@ import os
 import random
 import signal
 import subprocess
-import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
+from waiting import wait_until
 
 from touchfs.bulk.interleave.job import InterleaveReport, interleave
 from touchfs.errors import ChangedError, FormatError, UsageError
@@ -24,7 +23,7 @@ from touchfs.interleaved import (
 )
 from touchfs.progress import Progress
 
-SHARDS, KILLS = 6, 4
+SHARDS = 6
 WRITERS = {"wds": InterleavedWebdatasetWriter, "parquet": InterleavedParquetWriter}
 KINDS = pytest.mark.parametrize("kind", WRITERS)
 
@@ -49,12 +48,12 @@ def recorder(seen: list[tuple[int, int]]) -> Progress:
 
 
 @KINDS
-def test_the_executor_does_not_matter(tars: Path, tmp_path: Path, kind: str) -> None:
+def test_the_executor_does_not_matter(tars: Path, tmp_path: Path, kind: str, processes: Executor) -> None:
     report = interleave(pipeline(tars, tmp_path / "none", kind), str(tmp_path / "none"))
     assert report == InterleaveReport(SHARDS, SHARDS, 18, 18 * 5, 0)
     expected = tree(tmp_path / "none")
     assert sorted(expected) == [f"{number:06d}.{'tar' if kind == 'wds' else kind}" for number in range(SHARDS)]
-    with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(2, get_context("forkserver")) as processes:
+    with ThreadPoolExecutor(2) as threads:
         for name, executor in ("threads", threads), ("processes", processes):
             out = tmp_path / name
             seen: list[tuple[int, int]] = []
@@ -114,21 +113,23 @@ def test_a_partition_of_which_nothing_stays_is_an_empty_shard(tars: Path, tmp_pa
     assert len(tree(out)) == SHARDS
 
 
-def test_killed_at_any_moment(tars: Path, tmp_path: Path, kind: str = "parquet") -> None:
+@pytest.mark.parametrize(
+    ("kind", "kills"), [("parquet", 2), *(pytest.param(kind, 4, marks=pytest.mark.variant) for kind in WRITERS)]
+)
+def test_killed_at_any_moment(tars: Path, tmp_path: Path, kind: str, kills: int) -> None:
     """What has appeared is complete and stays, and the same command ends with what an uninterrupted one makes."""
     expected, out = tmp_path / "expected", tmp_path / "out"
     interleave(pipeline(tars, expected, kind), str(expected))
     command = [TOUCHFS, "interleave", "in", "out", "--to", kind, "--where", "width < 201", "--jobs", "2"]
     draw = random.Random(3)
-    for number in range(KILLS):
+    for number in range(kills):
         # Each process has another order of sets, which must not be a part of the plan.
         environment = os.environ | {"PYTHONHASHSEED": str(number)}
         process = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
         )
         wanted = len(list(out.glob("[0-9]*"))) + draw.randint(0, 2)
-        while process.poll() is None and len(list(out.glob("[0-9]*"))) < wanted:
-            time.sleep(0.001)
+        wait_until(lambda: process.poll() is not None or len(list(out.glob("[0-9]*"))) >= wanted)  # noqa: B023
         process.send_signal(signal.SIGKILL)
         process.wait()
         found = {path.name: path.read_bytes() for path in out.glob("[0-9]*")}

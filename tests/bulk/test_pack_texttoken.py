@@ -2,9 +2,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,6 @@ from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import FormatError, NotFoundError
 
 WORDS = {word: i for i, word in enumerate(["[UNK]", "[CLS]", "hello", "world", "你好", "wow"])}
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Executor]:
-    with ProcessPoolExecutor(2, get_context("forkserver")) as executor:
-        yield executor
 
 
 @pytest.fixture
@@ -176,4 +168,4 @@ def test_without_the_library(tmp_path: Path, tokenizer: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "pip install 'touchfs[tokenizers]'" in done.stderr
+    assert "pip install 'touchfs-shards[tokenizers]'" in done.stderr

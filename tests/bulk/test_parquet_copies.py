@@ -112,15 +112,16 @@ def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_killed_copy_leaves_no_output(tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "in" / "x.parquet", everything(300), "plain", 50)
-    code = (
-        "import sys, time; from touchfs.bulk.tables.job import pack_table\n"
-        "from touchfs.bulk.tables.writers import TableSettings\n"
-        "def slow(done, total): print(done, flush=True); time.sleep(60)\n"
-        "pack_table(sys.argv[1], sys.argv[2], TableSettings('parquet', batch_size=10), progress=slow)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, source, tmp_path / "out"], stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None and running.stdout.readline()
-        running.send_signal(signal.SIGKILL)
+    code = """if True:
+        import os, signal, sys
+        from touchfs.bulk.tables.job import pack_table
+        from touchfs.bulk.tables.writers import TableSettings
+        def end(done, total):
+            if done: os.kill(os.getpid(), signal.SIGKILL)
+        pack_table(sys.argv[1], sys.argv[2], TableSettings("parquet", batch_size=10), progress=end)
+    """
+    killed = subprocess.run([sys.executable, "-c", code, source, tmp_path / "out"], check=False)
+    assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     pack_table(str(source), str(tmp_path / "out"), TableSettings("parquet"))
     assert pq.read_table(tmp_path / "out").equals(everything(300))

@@ -37,6 +37,7 @@ def test_after_an_error_the_next_run_removes_it(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["000000000"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_a_living_worker_writes_stays(tmp_path: Path) -> None:
     worker = join_plan(tmp_path)
     with open_plan(tmp_path, SETTINGS):

@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import sys
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from touchfs.features import Features, Value, Video
@@ -27,9 +26,8 @@ def write_generation(place: Path, generation: int) -> None:
     write_sharded_arrow_cache(rows, FEATURES, place, batch_size=4, shard_size_bytes=1)
 
 
-def write_for_ever(place: Path, generation: int, is_ready: Event) -> None:
-    """Write one generation after the other, and say when it begins."""
-    is_ready.set()
+def write_for_ever(place: Path, generation: int) -> None:
+    """Write one generation after the other."""
     for each in itertools.count(generation):
         write_generation(place, each)
 

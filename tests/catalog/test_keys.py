@@ -55,7 +55,7 @@ def check(path: str, shards: list[list[tuple[str, int]]]) -> None:
         assert [(hash_, *keys.holder(place)) for place in keys.find(hash_)] == [e for e in found if e[0] == hash_]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(SHARDS, SHARDS, st.randoms())
 def test_an_index_holds_every_key_and_grows(
     tmp_path_factory: pytest.TempPathFactory,

@@ -51,7 +51,7 @@ def evil(here):
 )
 def test_lines_stay_lines(evil, arguments):
     done = subprocess.run(
-        [TOUCHFS, *[each.format(evil) for each in arguments]], capture_output=True, check=False, timeout=60
+        [TOUCHFS, *[each.format(evil) for each in arguments]], capture_output=True, check=False, timeout=300
     )
     for text in (done.stdout, done.stderr):
         assert not CONTROL.search(text.decode("utf-8", "surrogateescape")), text
@@ -77,7 +77,7 @@ def test_a_mount_and_its_log_too(evil, here):
     point = here / f"mnt{EVIL}"
     log = here / "log"
     done = subprocess.run(
-        [TOUCHFS, "mount", evil, point, "--log-file", log], capture_output=True, check=False, timeout=60
+        [TOUCHFS, "mount", evil, point, "--log-file", log], capture_output=True, check=False, timeout=300
     )
     try:
         assert done.returncode == 0, done.stderr

@@ -4,11 +4,11 @@ import os
 import subprocess
 
 import pytest
-from command import INSTALLED
+from command import INSTALLED, TOUCHFS
 
 
 def helper(place, *options, **how):
-    command = [INSTALLED, "install-helper", "--directory", place, *options]
+    command = [TOUCHFS, "install-helper", "--directory", place, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 

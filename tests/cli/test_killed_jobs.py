@@ -6,13 +6,11 @@ The same of `pack` and `convert` is in `test_convert_command.py` and `tests/bulk
 import json
 import os
 import random
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from command import INSTALLED
+from killing import kill_when, tree
 from touchnet import UINT8, write_shard
 
 KILLS = 2
@@ -31,19 +29,6 @@ def data(here: Path) -> Path:
     for number in range(SHARDS):
         write_shard(here / f"data/{number:09d}", metainfo=(UINT8, stored[number * SAMPLES :][:SAMPLES]))
     return here / "data"
-
-
-def tree(path: Path) -> dict[str, bytes]:
-    return {str(found.relative_to(path)): found.read_bytes() for found in path.rglob("*") if found.is_file()}
-
-
-def kill_when(command: list[str], ready: object, **options: object) -> None:
-    """Start a command, and kill it, but not its workers, as soon as `ready` returns true."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    while process.poll() is None and not ready():
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def test_index(touchfs, data, here, monkeypatch):

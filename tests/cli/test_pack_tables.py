@@ -158,7 +158,12 @@ def test_a_column_that_no_sample_has_is_an_error(run, tmp_path: Path, images: Pa
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--compression", "zstd"], ["--compression", "zstd", "--payload", "uncompressed"]]
+    "options",
+    [
+        pytest.param([], marks=pytest.mark.variant),
+        pytest.param(["--compression", "zstd"], marks=pytest.mark.variant),
+        ["--compression", "zstd", "--payload", "uncompressed"],
+    ],
 )
 def test_a_tar_becomes_arrow_shards_and_a_tar_again(run, tmp_path: Path, options: list[str]) -> None:
     members = {}
@@ -234,8 +239,8 @@ def everything(rows: int) -> pa.Table:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
-        ["--compression", "zstd"],
+        pytest.param([], marks=pytest.mark.variant),
+        pytest.param(["--compression", "zstd"], marks=pytest.mark.variant),
         ["--compression", "lz4", "--payload", "uncompressed"],
         ["--shard-size", "20000", "--batch-size", "10"],
     ],
@@ -289,7 +294,14 @@ def arrow_rows(table: Path) -> pa.Table:
     return pa.concat_tables(pa.ipc.open_file(path).read_all() for path in sorted(table.glob("shard-*.arrow")))
 
 
-@pytest.mark.parametrize("options", [[], ["--compression", "zstd"], ["--shard-size", "9000", "--batch-size", "7"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], marks=pytest.mark.variant),
+        pytest.param(["--compression", "zstd"], marks=pytest.mark.variant),
+        ["--shard-size", "9000", "--batch-size", "7"],
+    ],
+)
 def test_a_lance_dataset_is_copied_with_its_types(run, tmp_path: Path, options: list[str]) -> None:
     table = everything(50).drop_columns(["nothing", "map"])
     path = tmp_path / "in.lance"
@@ -315,8 +327,15 @@ def test_a_cache_in_lance_keeps_its_features(run, tmp_path: Path, images: Path, 
         assert (tmp_path / "copy" / name).read_bytes() == (tmp_path / "arrow" / name).read_bytes()
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("kind", ["arrow", "lance"])
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("2.1", "arrow"),
+        ("2.2", "lance"),
+        pytest.param("2.2", "arrow", marks=pytest.mark.variant),
+        pytest.param("2.1", "lance", marks=pytest.mark.variant),
+    ],
+)
 def test_blobs_become_bytes(run, tmp_path: Path, version: str, kind: str) -> None:
     blobs = [b"", b"small", None, bytes(range(256)) * 1000, b"end"]
     if version == "2.2":

@@ -1,29 +1,38 @@
 """The examples of the README and of `docs/` are run as a reader pastes them, in order, and their output is compared.
 
-Another user pastes each page, because few readers are root; root pastes the README as well.
-
 Each page is pasted from its top into a directory that holds nothing but the checkout's `tests`. Each block of commands
-goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too.
+goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too. Blocks
+of Python that follow each other go into one interpreter.
+
+Few readers are root. So another user pastes the README as well, and in a variant each page: with the installed command,
+and each block of Python into an interpreter of its own.
 """
 
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+from command import INSTALLED, TOUCHFS
+from own_mounts import own_mounts
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = "README.md"
+PAGES = [ROOT / README, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Behind the output of each command: its status.
 STATUS = re.compile("\036([0-9]+)\036")
 NOBODY = 65534
+# The port that docs/serving.md serves at. It may be taken, so that we use another one.
+PORT = "8757"
 
 
 def blocks_of(page):
@@ -46,12 +55,12 @@ def as_another_user(place):
     Our Python may be in a home that others cannot enter, so he may read everything; and /dev/fuse may be closed to him,
     so he has one of his own, in a mount namespace that ends with the test.
     """
-    own = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
+    device = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
     assert os.geteuid() == 0, "this test becomes another user: run the tests as root"
     os.chown(place, NOBODY, NOBODY)
     with tempfile.TemporaryDirectory() as devices:
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", own]
-        with subprocess.Popen(command, cwd=devices, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(own_mounts(device), cwd=devices, **pipes) as holder:
             try:
                 assert holder.stdout.readline() == b"ready\n", "this test needs a mount namespace of its own"
                 capabilities = "-all,+dac_read_search"
@@ -81,9 +90,24 @@ def shell_of(kind, block):
     return "".join(f"{command}\nprintf '\\036%d\\036' $?\n" for command, _ in sessions), sessions
 
 
+def joined(blocks):
+    """The blocks, of which those of Python that follow each other are one program."""
+    for kind, group in groupby(blocks, lambda block: block[0]):
+        texts = [text for _, text in group]
+        if kind == "python":
+            texts = [f"for text in {texts!r}: exec(text, {{'__name__': '__main__'}})"]
+        yield from ((kind, text) for text in texts)
+
+
+PASTED = [name for name, blocks in RUN.items() if blocks]
+
+
 @pytest.mark.parametrize(
     ("page", "user"),
-    [("README.md", as_this_user), *((name, as_another_user) for name, blocks in RUN.items() if blocks)],
+    [
+        *((name, as_this_user) for name in PASTED),
+        *(pytest.param(name, as_another_user, marks=() if name == README else pytest.mark.variant) for name in PASTED),
+    ],
 )
 def test_every_example_of_a_page(public, page, user):
     place = public / "with spaces and ümläuts 空"
@@ -91,9 +115,16 @@ def test_every_example_of_a_page(public, page, user):
     (place / "tests").symlink_to(ROOT / "tests")
     (place / "bin/train-step").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> ~/trained\n')
     (place / "bin/train-step").chmod(0o755)
+    programs = [place / "bin", INSTALLED.parent]
+    blocks = RUN[page]
+    if user is as_this_user:
+        programs.insert(1, TOUCHFS.parent)
+        blocks = list(joined(blocks))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
-    path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = ":".join(map(os.fspath, [*programs, os.environ["PATH"]]))
     environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
     with user(place) as before:
 
         def run(*command):
@@ -102,12 +133,12 @@ def test_every_example_of_a_page(public, page, user):
             )
 
         try:
-            for kind, block in RUN[page]:
+            for kind, block in blocks:
                 if kind == "python":
                     done = run(sys.executable, "-c", block)
                     assert done.returncode == 0, f"{block}\n{done.stderr}"
                     continue
-                script, sessions = shell_of(kind, block)
+                script, sessions = shell_of(kind, block.replace(PORT, port))
                 done = run("bash", "-c", f"{script}\nprintf '\\036%d\\036%s' $? \"$PWD\"")
                 *shown, _, directory = STATUS.split(done.stdout)
                 assert directory == os.fspath(place), f"{block}\n{done.stderr}"
@@ -116,7 +147,7 @@ def test_every_example_of_a_page(public, page, user):
                     assert status == 0, f"$ {command}\n{done.stderr}"
                     pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
                     assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
-            if any("train-step" in block for _, block in RUN[page]):
+            if any("train-step" in block for _, block in blocks):
                 assert len((place / "trained").read_text().splitlines()) == 2
             assert run("findmnt", "-M", place / "mnt").returncode, "the page leaves its mount behind"
         finally:

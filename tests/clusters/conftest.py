@@ -1,10 +1,20 @@
-"""A cluster for all tests that do not harm it, whose workers have another current directory than the tests."""
+"""A cluster that all tests share, because a scheduler and its workers take seconds to start."""
 
 import pytest
-from dask_cluster import cluster
+from dask_cluster import ELSEWHERE, MODULES, cluster
+from s3_server import environment
 
 
 @pytest.fixture(scope="session")
-def dask(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+def _dask(tmp_path_factory):
+    place = tmp_path_factory.mktemp("cluster")
+    with cluster(place, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
         yield made
+
+
+@pytest.fixture
+def dask(_dask):
+    """Its two workers are as on another machine: their current directory is not that of the tests, and they see other
+    processes. They have credentials of a store, which Dask does not send to them. A test may kill them."""
+    _dask.have(2)
+    return _dask

@@ -1,20 +1,24 @@
 """Bulk work on the workers of a real Dask scheduler."""
 
 import os
+import shutil
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import wait
+from contextlib import contextmanager
 
 import pytest
 from command import TOUCHFS
-from dask_cluster import cluster
+from dask_cluster import cluster, invoke
+from distributed import Client
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
 from tars import write_tar
+from waiting import wait_until
 
 from touchfs import jobs
+from touchfs.clusters import dask as dask_module
 from touchfs.clusters import executor as executor_module
 from touchfs.clusters import worker_checks
 from touchfs.clusters.dask import cluster as connected
@@ -24,6 +28,8 @@ from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
 from touchfs.verify.journal import Journal
 from touchfs.view.plan import parse_plan
+
+pytestmark = pytest.mark.xdist_group("dask")
 
 
 def run(*arguments, **how):
@@ -41,9 +47,9 @@ def test_shards_are_indexed_there(dask, tars):
     done = run("index", tars, "--dask", dask.address)
     assert (done.returncode, done.stdout) == (0, f"{tars}: 6 shards, 120 samples; 6 indexed now\n"), done.stderr
     assert run("index", tars).stdout == f"{tars}: 6 shards, 120 samples; indexed already\n"
-    done = run("convert", tars, tars.parent / "tar", "--to", "tar", "--dask", dask.address)
-    assert done.returncode == 0, done.stderr
-    assert run("checksum", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
+    done = invoke("convert", tars, tars.parent / "tar", "--to", "tar", "--dask", dask.address)
+    assert done.exception is None, done
+    assert invoke("checksum", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
 
 
 def test_tls_by_the_configuration_of_dask(tars, tmp_path):
@@ -53,7 +59,7 @@ def test_tls_by_the_configuration_of_dask(tars, tmp_path):
     options = ("--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key)
     tls = "DASK_DISTRIBUTED__COMM__TLS__"
     mine = {f"{tls}CA_FILE": certificate, f"{tls}CLIENT__CERT": certificate, f"{tls}CLIENT__KEY": key}
-    with cluster(tmp_path / "cluster", tls=("--protocol", "tls", *options)) as dask:
+    with cluster(tmp_path / "cluster", workers=1, tls=("--protocol", "tls", *options)) as dask:
         assert dask.address.startswith("tls://")
         done = run("index", tars, "--dask", dask.address, env=os.environ | {name: str(mine[name]) for name in mine})
         assert (done.returncode, done.stdout) == (0, f"{tars}: 6 shards, 120 samples; 6 indexed now\n"), done.stderr
@@ -65,84 +71,60 @@ def test_a_scheduler_that_is_started_here(tars):
     assert done.stdout.startswith("6 shards, 120 files")
 
 
-def test_a_task_that_fails_there_is_one_line(tmp_path):
+def test_a_task_that_fails_there_is_one_line(dask, tmp_path):
     (tmp_path / "l.jsonl").write_text('{"wav": "no.wav"}\n{"wav": "nor.wav"}\n')
-    words = ["pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", "local", "--jobs", 2]
+    words = ["pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", dask.address]
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert ".wav: no such file; mend it and pack again" in done.stderr
-
-
-def verified_while_a_worker_is_killed(source, dask):
-    """What `touchfs verify` of 24 shards prints."""
-    journal = Journal(index_directory(), open_dataset(source))
-    command = [TOUCHFS, "verify", source, "--dask", dask.address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
-        while len(journal.verdicts()) < 2:
-            assert verifying.poll() is None, verifying.communicate()
-            time.sleep(0.01)
-        dask.kill(dask.processes[1])
-        told, complaints = verifying.communicate(timeout=120)
-    assert (verifying.returncode, complaints) == (0, "")
-    return told
-
-
-def test_a_killed_worker_costs_only_its_shards(tmp_path):
-    for number in range(24):
-        write_tar(tmp_path / "set" / f"{number:02}.tar", {f"s{n}.bin": os.urandom(100) for n in range(2000)})
-    with cluster(tmp_path / "cluster") as dask:
-        told = verified_while_a_worker_is_killed(str(tmp_path / "set"), dask)
-    assert told == "24 shards, 48000 files, 4,800,000 bytes read, 0 with a checksum: no problem\n"
-
-
-def of_the_store():
-    """Credentials, which Dask does not send to its workers."""
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-
-
-def test_a_killed_worker_costs_only_its_shards_of_a_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    for number in range(24):
-        write_tar(tmp_path / "set" / f"{number:02}.tar", {f"s{n}.bin": os.urandom(100) for n in range(200)})
-    with s3_server(monkeypatch) as client:
-        upload(client, tmp_path / "set", "data/set")
-        with cluster(tmp_path / "cluster", **of_the_store()) as dask:
-            told = verified_while_a_worker_is_killed("s3://data/set", dask)
-    assert told == "24 shards, 4800 files, 480,000 bytes read, 0 with a checksum: no problem\n"
 
 
 def test_data_of_a_store(dask, tars, monkeypatch, tmp_path):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     with s3_server(monkeypatch) as client:
         upload(client, tars, "data/set")
-        with cluster(tmp_path / "cluster", **of_the_store()) as others:
-            done = run("index", "s3://data/set", "--dask", others.address)
-            assert (done.returncode, done.stdout) == (0, "s3://data/set: 6 shards, 120 samples; 6 indexed now\n"), done
-            assert SECRET not in others.log.read_text()
+        done = invoke("index", "s3://data/set", "--dask", dask.address)
+        assert done.stdout == "s3://data/set: 6 shards, 120 samples; 6 indexed now\n", done
+        assert SECRET not in dask.log.read_text()
 
 
 def test_a_signature_is_in_no_log(dask, tars):
     with range_server() as server:
         url = server.put("/a.tar", (tars / "0.tar").read_bytes()) + "?signature=planted"
-        done = run("index", url, "--dask", dask.address)
-        assert done.returncode == 0, done.stderr
+        assert invoke("index", url, "--dask", dask.address).exception is None
         server.put("/a.tar", b"", '"2"')
-        assert run("verify", url, "--dask", dask.address).returncode == 1
+        assert invoke("verify", url, "--dask", dask.address).return_value == 1
     assert "planted" not in dask.log.read_text()
 
 
-def test_workers_that_see_other_data_are_refused(tars, tmp_path):
-    with cluster(tmp_path / "cluster", workers=0) as dask:
-        done = run("index", tars, "--dask", dask.address)
-        assert done.returncode == 2
-        assert done.stderr.endswith("the Dask scheduler has no workers: start some with `dask worker`\n")
-        dask.start_worker("unshare", "-m", "sh", "-c", f'mount -t tmpfs none {tars} && exec "$@"', "sh")
-        while "Registered to:" not in dask.log.read_text():
-            time.sleep(0.05)
-        done = run("index", tars, "--dask", dask.address)
-        assert done.returncode == 2
-        assert f"sees other data at {tars}: 0 names" in done.stderr
-        assert done.stderr.count("\n") == 1
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory):
+    """A cluster in a directory with data. Its worker sees no file of `set`, and others of the same names at the paths
+    of a shard of `touch` and of `a.jsonl`."""
+    place = tmp_path_factory.mktemp("blind")
+    for number in range(2):
+        write_tar(place / "set" / f"{number}.tar", {f"s{n}.txt": b"%d" % n * 50 for n in range(20)})
+    run("convert", place / "set", place / "touch", "--to", "touch", "--datatypes", "metainfo")
+    (place / "lists").mkdir()
+    (place / "lists/data.list").write_text((place / "touch/data.list").read_text())
+    (place / "a.jsonl").write_text("{}\n")
+    write_tar(place / "a.tar", {"a.wav": b"1", "a.json": b"{}"})
+    (place / "other").write_bytes(b"other")
+    hide = f"""
+    mount -t tmpfs none {place}/set
+    mount --bind {place}/other {place}/touch/000000000/metainfo.bin
+    mount --bind {place}/other {place}/a.jsonl
+    exec "$@"
+    """
+    with cluster(place, workers=1, before=("unshare", "-m", "sh", "-ec", hide, "sh")) as made:
+        yield made
+
+
+def test_workers_that_see_other_data_are_refused(blind):
+    done = run("index", blind.place / "set", "--dask", blind.address)
+    assert done.returncode == 2
+    assert f"sees other data at {blind.place}/set: 0 names" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_workers_answer(tmp_path):
@@ -186,120 +168,51 @@ def test_so_many_files_are_looked_at(tmp_path, monkeypatch):
     assert "sees other data at" in compare(here, view_machine(paths, []))
 
 
-def hidden_by(dask, path):
-    """A worker that sees another file at the path, one of the same name."""
-    other = dask.place / "other"
-    other.write_bytes(b"other")
-    dask.start_worker("unshare", "-m", "sh", "-c", f'mount --bind {other} {path} && exec "$@"', "sh")
-    while "Registered to:" not in dask.log.read_text():
-        time.sleep(0.05)
+def check_refusal(command, *words):
+    error = invoke(*command).exception
+    assert isinstance(error, UsageError), error
+    for each in words:
+        assert each in str(error)
 
 
-def test_shards_of_a_list_are_compared(tars, tmp_path):
+def test_shards_of_a_list_are_compared(blind):
     """They may be anywhere, so the directory of the list says nothing."""
-    listing = tmp_path / "lists" / "data.list"
-    listing.parent.mkdir()
-    run("convert", tars, tmp_path / "touch", "--to", "touch", "--datatypes", "metainfo")
-    listing.write_text((tmp_path / "touch" / "data.list").read_text())
-    with cluster(tmp_path / "cluster", workers=0) as dask:
-        hidden_by(dask, tmp_path / "touch" / "000000000" / "metainfo.bin")
-        done = run("verify", listing, "--dask", dask.address)
-    assert done.returncode == 2
-    assert f"sees other data at {tmp_path}/touch/000000000: 2 names" in done.stderr
-    assert done.stderr.count("\n") == 1
+    command = ["verify", blind.place / "lists/data.list", "--dask", blind.address]
+    check_refusal(command, f"sees other data at {blind.place}/touch/000000000: 2 names")
 
 
-def test_for_indexes_of_other_tools_workers_are_asked_too(tmp_path):
-    (tmp_path / "a.jsonl").write_text("{}\n")
-    write_tar(tmp_path / "a.tar", {"a.wav": b"1", "a.json": b"{}"})
-    with cluster(tmp_path / "cluster", workers=0) as dask:
-        hidden_by(dask, tmp_path / "a.jsonl")
-        for command in (["jsonl", "a.jsonl"], ["pack", "a.tar", "a.jsonl", "-o", "x.idxpack"], ["--check", "a.jsonl"]):
-            done = run("index", *command, "--dask", dask.address, cwd=tmp_path)
-            assert done.returncode == 2, done
-            assert f"sees other data at {tmp_path}/a.jsonl: 5 bytes" in done.stderr
-        done = run("index", "tar", "a.tar", "--dask", dask.address, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, f"{tmp_path}/a.tar.idx: 1 sample; indexed now\n"), done
-    assert not (tmp_path / "a.jsonl.idx").exists()
-    assert not (tmp_path / "x.idxpack").exists()
+def test_for_indexes_of_other_tools_workers_are_asked_too(blind, monkeypatch):
+    monkeypatch.chdir(blind.place)
+    for command in (["jsonl", "a.jsonl"], ["pack", "a.tar", "a.jsonl", "-o", "x.idxpack"], ["--check", "a.jsonl"]):
+        check_refusal(["index", *command, "--dask", blind.address], f"sees other data at {blind.place}/a.jsonl: 5 byte")
+    done = invoke("index", "tar", "a.tar", "--dask", blind.address)
+    assert (done.exception, done.stdout) == (None, f"{blind.place}/a.tar.idx: 1 sample; indexed now\n"), done
+    assert not (blind.place / "a.jsonl.idx").exists()
+    assert not (blind.place / "x.idxpack").exists()
 
 
-def test_nobody_answers(tars):
-    done = run("index", tars, "--dask", "tcp://127.0.0.1:1")
-    assert done.returncode == 1
-    assert done.stderr.startswith("touchfs: tcp://127.0.0.1:1: no Dask scheduler answers there: ")
-    assert done.stderr.count("\n") == 1
+def test_nobody_answers(tars, monkeypatch, capfd):
+    """Neither the client nor its threads say anything, and they end."""
+    monkeypatch.setattr(dask_module, "_CONNECT_SECONDS", 0.5)
+    before = set(threading.enumerate())
+    error = invoke("index", tars, "--dask", "tcp://127.0.0.1:1").exception
+    assert isinstance(error, LostWorkerError), error
+    assert str(error).startswith("tcp://127.0.0.1:1: no Dask scheduler answers there: ")
+    assert {thread.name for thread in set(threading.enumerate()) - before if "IO loop" in thread.name} == set()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("address", ["bogus", "", "http://127.0.0.1:8786", "tcp://127.0.0.1", "tcp://127.0.0.1:99999"])
-def test_what_is_no_address_is_one_line(tars, address):
-    done = run("index", tars, "--dask", address)
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"touchfs: {address}: is no address" if address else "touchfs: the address of the Dask"
-    )
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_client_that_fails_leaves_no_thread():
-    before = set(threading.enumerate())
-    with pytest.raises(LostWorkerError), connected("tcp://127.0.0.1:1", 1, [], []):
+def test_what_is_no_address_is_refused(address):
+    told = f"{address}: is no address" if address else "the address of the Dask scheduler is empty"
+    with pytest.raises(UsageError, match=f"^{told}"), connected(address, 1, [], []):
         raise AssertionError("nobody is there")
-    assert {thread.name for thread in set(threading.enumerate()) - before if "IO loop" in thread.name} == set()
 
 
-def test_tls_without_certificates(tars):
-    done = run("index", tars, "--dask", "tls://127.0.0.1:1")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "touchfs: tls://127.0.0.1:1: tls:// needs certificates: name them in Dask's configuration (docs/clusters.md)\n"
-    )
-
-
-def end_if_three(number: int) -> int:
-    if number == 3:
-        os._exit(1)
-    return number * number
-
-
-def test_a_task_that_kills_its_workers_is_lost_alone(tmp_path):
-    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = []
-    told = "of the tasks were lost, the others are done: several workers died"
-    with (
-        cluster(tmp_path, **settings) as dask,
-        connected(dask.address, 1, [], []) as executor,
-        pytest.raises(LostTaskError, match=told),
-    ):
-        list(jobs.run(end_if_three, range(8), executor, done=done.append))
-    assert 9 not in done
-    assert len(done) >= 6  # the next task of the worker may count as lost with it: here no failure is allowed
-
-
-def test_a_scheduler_without_workers_is_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(executor_module, "IDLE_SECONDS", 0.2)
-    with cluster(tmp_path, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
-        results = jobs.run(time.sleep, [0] * 20, executor)
-        next(results)
-        dask.kill(dask.processes[1])
-        started = threading.Timer(2, dask.start_worker)
-        started.start()
-        assert len(list(results)) == 19
-        started.join()
-        told = [
-            f"no workers: waiting for one to join {dask.address}",
-            f"a worker has joined {dask.address}: going on",
-        ]
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("touchfs")] == told
-
-
-def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path):
-    with cluster(tmp_path) as dask, connected(dask.address, 1, [], []) as executor:
-        results = jobs.run(time.sleep, [0, 20, 20], executor)
-        next(results)
-        dask.kill(dask.processes[0])
-        with pytest.raises(LostWorkerError):
-            list(results)
+def test_tls_without_certificates():
+    told = r"^tls://127.0.0.1:1: tls:// needs certificates: name them in Dask's configuration \(docs/clusters.md\)$"
+    with pytest.raises(UsageError, match=told), connected("tls://127.0.0.1:1", 1, [], []):
+        raise AssertionError("nobody is there")
 
 
 def test_errors_of_tasks_are_those_of_this_process(dask):
@@ -322,13 +235,124 @@ def test_settings_reach_the_questions_too(dask, monkeypatch):
         assert set(executor.run_on_all(os.getenv, "TOUCHFS_TRUST").values()) == {"4711"}
 
 
-def test_cancelled_tasks_end_for_all_who_wait(dask):
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.variant)])
+def test_cancelled_tasks_end_for_all_who_wait(dask, rounds):
     """While the client gives others their results in a thread of its own."""
     with connected(dask.address, 1, [], []) as executor:
-        for _ in range(20):
+        for _ in range(rounds):
             futures = [executor.submit(pow, number, 2) for number in range(50)]
             cancelled = [future.cancel() for future in futures]
             _, others = wait(futures, timeout=60)
             assert not others
             assert [future.cancelled() for future in futures] == cancelled
         assert executor.submit(pow, 3, 2).result() == 9
+
+
+# -- whose workers end
+
+
+def write_shards(place, files):
+    """24 shards, so that a worker is killed when some are done and others are not."""
+    first = write_tar(place / "00.tar", {f"s{n}.bin": os.urandom(100) for n in range(files)})
+    for number in range(1, 24):
+        shutil.copy(first, place / f"{number:02}.tar")
+    return place
+
+
+def verified_while_a_worker_is_killed(source, dask):
+    """What `touchfs verify` of 24 shards prints."""
+    journal = Journal(index_directory(), open_dataset(source))
+    command = [TOUCHFS, "verify", source, "--dask", dask.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
+        wait_until(lambda: len(journal.verdicts()) >= 2 or verifying.poll() is not None)
+        dask.kill(dask.processes[1])
+        told, complaints = verifying.communicate(timeout=120)
+    assert (verifying.returncode, complaints) == (0, "")
+    return told
+
+
+def test_a_killed_worker_costs_only_its_shards(dask, tmp_path):
+    told = verified_while_a_worker_is_killed(str(write_shards(tmp_path / "set", 400)), dask)
+    assert told == "24 shards, 9600 files, 960,000 bytes read, 0 with a checksum: no problem\n"
+
+
+@pytest.mark.variant
+def test_a_killed_worker_costs_only_its_shards_of_a_store(dask, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    with s3_server(monkeypatch) as client:
+        upload(client, write_shards(tmp_path / "set", 200), "data/set")
+        told = verified_while_a_worker_is_killed("s3://data/set", dask)
+    assert told == "24 shards, 4800 files, 480,000 bytes read, 0 with a checksum: no problem\n"
+
+
+def end_if_three(number: int) -> int:
+    if number == 3:
+        os._exit(1)
+    return number * number
+
+
+@contextmanager
+def no_failure_is_allowed(dask):
+    def allow(count, dask_scheduler):
+        dask_scheduler.allowed_failures, before = count, dask_scheduler.allowed_failures
+        return before
+
+    with Client(dask.address, set_as_default=False) as client:
+        before = client.run_on_scheduler(allow, 0)
+        yield
+        client.run_on_scheduler(allow, before)
+
+
+def test_a_task_that_kills_its_workers_is_lost_alone(dask):
+    done = []
+    told = "of the tasks were lost, the others are done: several workers died"
+    with (
+        no_failure_is_allowed(dask),
+        connected(dask.address, 1, [], []) as executor,
+        pytest.raises(LostTaskError, match=told),
+    ):
+        list(jobs.run(end_if_three, range(8), executor, done=done.append))
+    assert 9 not in done
+    assert len(done) >= 6  # the next task of the worker may count as lost with it: here no failure is allowed
+
+
+def test_a_scheduler_without_workers_is_said_once(dask, caplog, monkeypatch):
+    monkeypatch.setattr(executor_module, "IDLE_SECONDS", 0.2)
+    dask.have(1)
+
+    def told():
+        return [record.getMessage() for record in caplog.records if record.name.startswith("touchfs")]
+
+    def start_when_told():
+        wait_until(told)
+        dask.start_worker()
+
+    with connected(dask.address, 1, [], []) as executor:
+        results = jobs.run(time.sleep, [0] * 20, executor)
+        next(results)
+        dask.kill(dask.processes[1])
+        starter = threading.Thread(target=start_when_told)
+        starter.start()
+        assert len(list(results)) == 19
+        starter.join()
+    assert told() == [
+        f"no workers: waiting for one to join {dask.address}",
+        f"a worker has joined {dask.address}: going on",
+    ]
+
+
+def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(executor_module, "AWAY_SECONDS", 0.5)
+    with cluster(tmp_path, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
+        results = jobs.run(time.sleep, [0, 600, 600], executor)
+        next(results)
+        dask.kill(dask.processes[0])
+        with pytest.raises(LostWorkerError):
+            list(results)
+
+
+def test_a_scheduler_without_workers_is_refused(dask):
+    dask.have(0)
+    told = "the Dask scheduler has no workers: start some with `dask worker`$"
+    with pytest.raises(UsageError, match=told), connected(dask.address, 1, [], []):
+        raise AssertionError("nobody is there")

@@ -1,14 +1,15 @@
 """Paths that a user types are relative to where he is, also for workers that are elsewhere. The bytes are the same."""
 
 import os
+import shutil
 import subprocess
-import time
+from contextlib import chdir
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from command import TOUCHFS
-from dask_cluster import cluster
+from dask_cluster import invoke
 from interleaved_tars import make_image, make_wds_tar, mint_sample
 from item_rows import batch_of, image_row
 from tars import write_tar
@@ -16,6 +17,7 @@ from tars import write_tar
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.tar import TarTarget
 
+pytestmark = pytest.mark.xdist_group("dask")
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 
 
@@ -27,21 +29,37 @@ def tree(path):
 def run(tmp_path, monkeypatch):
     """A command that must succeed, in an empty directory, and what it prints."""
     monkeypatch.chdir(tmp_path)
-
-    def command(*arguments, told=False, **options):
-        words = [TOUCHFS, *map(str, arguments)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
-        assert (done.returncode, bool(done.stderr)) == (0, told), done
-        return done.stdout + done.stderr
-
     return command
 
 
+def command(*arguments, told=False, cwd=".", **options):
+    if "--dask" in arguments:
+        with chdir(cwd):
+            done = invoke(*arguments, **options)
+        assert (done.exception, bool(done.stderr)) == (None, told), (done, done.stderr)
+    else:
+        words = [TOUCHFS, *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, **options)
+        assert (done.returncode, bool(done.stderr)) == (0, told), done
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def packed_once(tmp_path_factory):
+    """Three shards, whose `data.list` has relative lines; and what a conversion of them makes here."""
+    place = tmp_path_factory.mktemp("packed")
+    command("pack", "touch", SPEECH / "speech.jsonl", "packed", "--num-utt-per-shard", 4, cwd=place)
+    assert (place / "packed/data.list").read_text().startswith("packed/000000000 ")
+    command("convert", "packed", "converted", *TO_TAR, cwd=place)
+    return place
+
+
+TO_TAR = ("--to", "tar", "--num-utt-per-shard", 3)
+
+
 @pytest.fixture
-def packed(run):
-    """Three shards, whose `data.list` has relative lines."""
-    run("pack", "touch", SPEECH / "speech.jsonl", "packed", "--num-utt-per-shard", 4)
-    assert Path("packed/data.list").read_text().startswith("packed/000000000 ")
+def packed(run, packed_once):
+    shutil.copytree(packed_once / "packed", "packed")
     return "packed"
 
 
@@ -57,13 +75,11 @@ def test_packs(run, dask):
 
 
 @pytest.mark.parametrize("absolutely", [False, True])
-def test_conversions(run, dask, packed, absolutely):
+def test_conversions(run, dask, packed, packed_once, absolutely):
     """Also of a dataset that is named absolutely, but whose list has relative lines."""
     source = os.path.abspath(packed) if absolutely else packed
-    options = ("--to", "tar", "--num-utt-per-shard", 3)
-    run("convert", source, "here", *options)
-    assert run("convert", source, "there", *options, "--dask", dask.address) == "there: 4 shards, 10 samples\n"
-    assert tree(Path("there")) == tree(Path("here"))
+    assert run("convert", source, "there", *TO_TAR, "--dask", dask.address) == "there: 4 shards, 10 samples\n"
+    assert tree(Path("there")) == tree(packed_once / "converted")
 
 
 def test_what_a_conversion_skips(run, dask):
@@ -75,7 +91,7 @@ def test_what_a_conversion_skips(run, dask):
     assert b'"shard": "set/0.tar"' in Path("there/skipped.jsonl").read_bytes()
 
 
-def test_a_conversion_that_was_begun_here_goes_on_there(run, dask, packed):
+def test_a_conversion_that_was_begun_here_goes_on_there(run, dask, packed, packed_once):
     def stop(done, total):
         if done > 0.7 * total:
             raise KeyboardInterrupt
@@ -84,21 +100,15 @@ def test_a_conversion_that_was_begun_here_goes_on_there(run, dask, packed):
         convert(packed, "out", TarTarget(3), progress=stop)
     made = {path.name: path.stat().st_ino for path in Path("out").glob("*.tar")}
     assert made
-    options = ("--to", "tar", "--num-utt-per-shard", 3)
-    run("convert", packed, "out", *options, "--dask", dask.address)
-    run("convert", packed, "whole", *options)
-    assert tree(Path("out")) == tree(Path("whole"))
+    run("convert", packed, "out", *TO_TAR, "--dask", dask.address)
+    assert tree(Path("out")) == tree(packed_once / "converted")
     assert made.items() <= {path.name: path.stat().st_ino for path in Path("out").glob("*.tar")}.items()
 
 
-def test_annotations(run, packed, tmp_path):
-    """Workers need not see the files that this process has open, as those of another machine do not."""
+def test_annotations(run, dask, packed):
+    """Workers need not see the files that this process has open: they see other processes than we."""
     lines = run("meta", "get", packed).replace("Good morning", "Good evening").replace("Any questions", "Questions")
-    with cluster(tmp_path / "cluster", workers=0) as dask:
-        dask.start_worker("unshare", "--pid", "--fork", "--mount-proc")
-        while "Registered to:" not in dask.log.read_text():
-            time.sleep(0.05)
-        done = run("meta", "put", packed, "--dask", dask.address, input=lines)
+    done = run("meta", "put", packed, "--dask", dask.address, input=lines)
     assert done == "packed: 2 samples changed in 1 shard\n"
     assert run("meta", "get", packed) == lines
     assert sorted(os.listdir(packed)) == ["000000000", "000000001", "000000002", "data.list"]

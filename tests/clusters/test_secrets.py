@@ -2,21 +2,20 @@
 
 import os
 import re
-import subprocess
-import sys
-import time
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from dask_cluster import cluster
+import pytest
 from distributed import Client
 from range_server import range_server
 from s3_server import SECRET
 from tars import write_tar
+from waiting import wait_until
 
 from touchfs.clusters.dask import cluster as connected
 from touchfs.indexing import open_dataset
 
+pytestmark = pytest.mark.xdist_group("dask")
 QUERY = "planted-signature"
 
 
@@ -46,22 +45,28 @@ def pages(address):
     return seen
 
 
-def test_no_secret_is_in_keys_and_pages(tmp_path, monkeypatch):
+def wait_for_end(fifo: str, *_: str) -> None:
+    with open(fifo):
+        pass
+
+
+def test_no_secret_is_in_keys_and_pages(dask, tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     write_tar(tmp_path / "a.tar", {"a.txt": b"1"})
-    modules = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with cluster(tmp_path / "cluster", dashboard=True, **modules) as dask, range_server() as server:
+    os.mkfifo(tmp_path / "fifo")
+    with range_server() as server:
         url = server.put("/a.tar", (tmp_path / "a.tar").read_bytes()) + f"?signature={QUERY}"
         with connected(dask.address, 1, [], []) as executor, Client(dask.address, set_as_default=False) as client:
             dashboard = f"http://127.0.0.1:{client.scheduler_info()['services']['dashboard']}"
             dataset = open_dataset(url, executor=executor)
             assert len(dataset.shards) == 1
-            task = executor.submit(subprocess.run, ["sh", "-c", "sleep 30", QUERY, SECRET])
-            while not any(client.processing().values()):
-                time.sleep(0.02)
+            task = executor.submit(wait_for_end, str(tmp_path / "fifo"), QUERY, SECRET)
+            wait_until(lambda: any(client.processing().values()))
             known, shown = client.run_on_scheduler(names), pages(dashboard)
-            task.cancel()
+            with open(tmp_path / "fifo", "w"):
+                pass
+            task.result(60)
         assert "touchfs" in known
         assert len(shown) > 5
         assert "touchfs" in "".join(shown.values())

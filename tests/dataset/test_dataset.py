@@ -3,9 +3,8 @@ import os
 import random
 import shutil
 import tarfile
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import nullcontext
-from multiprocessing import get_context
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +105,9 @@ def test_relative_and_absolute_paths_are_one_source(
 
 
 @pytest.fixture(params=["here", "threads", "processes"])
-def executor(request: pytest.FixtureRequest) -> Any:
-    makers: dict[str, Any] = {
-        "threads": lambda: ThreadPoolExecutor(3),
-        "processes": lambda: ProcessPoolExecutor(2, get_context("forkserver")),
-    }
-    if request.param == "here":
-        yield None
-        return
-    with makers[request.param]() as executor:
-        yield executor
+def executor(request: pytest.FixtureRequest, processes: Executor) -> Iterator[Executor | None]:
+    with ThreadPoolExecutor(3) as threads:
+        yield {"here": None, "threads": threads, "processes": processes}[request.param]
 
 
 def test_indexing_in_an_executor(source: Path, executor: Executor | None) -> None:
@@ -467,8 +459,8 @@ def test_the_index_of_json_lines_is_small(tmp_path: Path, shuffled: bool, most: 
 
 
 @pytest.mark.parametrize("kind", ["tar", "jsonl", "touch", "shar"])
-@pytest.mark.parametrize("processes", [False, True])
-def test_progress_within_one_shard(tmp_path: Path, kind: str, processes: bool) -> None:
+@pytest.mark.parametrize("here", [False, True])
+def test_progress_within_one_shard(tmp_path: Path, kind: str, here: bool, processes: Executor) -> None:
     """Counts bytes, and goes on while the shard is scanned, and while its samples are added and named."""
     count = 2000
     lines = [json.dumps({"id": f"{i}", "duration": 1, "supervisions": [], "lang": "en"}) + "\n" for i in range(count)]
@@ -481,10 +473,12 @@ def test_progress_within_one_shard(tmp_path: Path, kind: str, processes: bool) -
     else:
         (tmp_path / ("cuts.000000.jsonl" if kind == "shar" else "x.jsonl")).write_text("".join(lines))
     told: list[tuple[int, int]] = []
-    with ProcessPoolExecutor(2, get_context("forkserver")) if processes else nullcontext() as executor:
-        open_dataset(
-            str(tmp_path), executor=executor, progress=lambda done, total: told.append((done, total)), in_place=True
-        )
+    open_dataset(
+        str(tmp_path),
+        executor=None if here else processes,
+        progress=lambda done, total: told.append((done, total)),
+        in_place=True,
+    )
     size = sum(
         path.stat().st_size for path in tmp_path.rglob("*") if path.is_file() and ".touchfs-index" not in path.parts
     )
@@ -492,7 +486,7 @@ def test_progress_within_one_shard(tmp_path: Path, kind: str, processes: bool) -
     done = [done for done, _ in told]
     assert (done[0], done[-1]) == (0, size)
     assert done == sorted(done)
-    if not processes:
+    if here:
         assert len(set(done)) > 2 * count // 256
 
 

@@ -138,9 +138,9 @@ def test_a_sample_is_pickled_with_its_bytes(speech: Dataset) -> None:
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_other_processes_see_the_same(speech: Dataset, start: str) -> None:
-    for samples in (DatasetSamples(speech), SegmentSamples(speech), MergedSamples(speech, parse_plan("max=0.05"))):
-        here = all_files(samples)
-        with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
+        for samples in (DatasetSamples(speech), SegmentSamples(speech), MergedSamples(speech, parse_plan("max=0.05"))):
+            here = all_files(samples)
             assert pool.submit(all_files, samples).result() == here
             assert pool.submit(_fingerprint, samples).result() == samples.fingerprint
 

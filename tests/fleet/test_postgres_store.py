@@ -5,10 +5,11 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import numpy as np
 import pytest
+from postgres_server import OWNER, Server
 
 from touchfs.errors import StateError, TouchfsError, WouldWaitError
 from touchfs.indexing import open_dataset
@@ -45,6 +46,7 @@ class Proxy:
         self._port = port
         self.cut = ""
         self.cuts = 0
+        self._is_silent = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept)
@@ -58,6 +60,7 @@ class Proxy:
 
     def _carry(self, client: socket.socket) -> None:
         """One connection at a time: until it is cut, or ends."""
+        self._is_silent = False
         with client, socket.create_connection(("127.0.0.1", self._port)) as server:
             back = threading.Thread(target=self._back, args=(server, client))
             back.start()
@@ -65,25 +68,25 @@ class Proxy:
                 while data := client.recv(1 << 16):
                     if self.cut and b"COMMIT" in data:
                         how, self.cut, self.cuts = self.cut, "", self.cuts + 1
-                        if how == "after":
-                            self._silent = True
-                            server.sendall(data)
-                            time.sleep(0.2)
-                        break
+                        if how == "before":
+                            break
+                        self._is_silent = True
                     server.sendall(data)
-            for each in (client, server):
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+            self._cut(client, server)
             back.join()
 
-    _silent = False
-
     def _back(self, server: socket.socket, client: socket.socket) -> None:
-        self._silent = False
         with suppress(OSError):
             while data := server.recv(1 << 16):
-                if not self._silent:
-                    client.sendall(data)
+                if self._is_silent:
+                    self._cut(client, server)
+                    break
+                client.sendall(data)
+
+    def _cut(self, *sockets: socket.socket) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -332,13 +335,22 @@ def test_a_user_without_rights_is_told(server, tmp_path):
         PostgresStore(FleetPlace(address, "guest", str(tmp_path)), fingerprint)
 
 
+@contextmanager
+def impatient(monkeypatch):
+    """A database that is away is waited for 1 s, not 5 s."""
+    with monkeypatch.context() as patch:
+        patch.setattr("touchfs.store.postgres.store.AWAY_SECONDS", 1.0)
+        yield
+
+
 def test_a_server_that_stops_is_given_up(own_server, tmp_path, monkeypatch):
     monkeypatch.setattr("touchfs.store.postgres.connection.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("touchfs.store.postgres.connection.CONNECT_SECONDS", 2)  # libpq has no less
     with closing(PostgresStore(own_server.place(tmp_path), fingerprint)) as store:
         make = counting(store)
         own_server.pause()
         try:
-            with pytest.raises(StateError, match="cannot be reached"):
+            with impatient(monkeypatch), pytest.raises(StateError, match="cannot be reached"):
                 store.run(make)
         finally:
             own_server.resume()
@@ -371,22 +383,28 @@ def test_a_password_comes_from_its_file_and_is_in_no_message(server, tmp_path, m
     PostgresStore(place, fingerprint).close()
 
 
-class TestTls:
-    @pytest.fixture
-    def certified(self, own_server):
-        """A server with a certificate for 127.0.0.1."""
-        key, certificate = own_server.directory / "key.pem", own_server.directory / "certificate.pem"
-        names = ["-subj", "/CN=database", "-addext", "subjectAltName=IP:127.0.0.1"]
-        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-        for path in (key, certificate):
-            os.chown(path, own_server.owner.pw_uid, own_server.owner.pw_gid)
-            path.chmod(0o600 if path == key else 0o644)
-        own_server.kill()
-        own_server.settings |= {"ssl": "on", "ssl_key_file": str(key), "ssl_cert_file": str(certificate)}
-        own_server.start()
-        return own_server, certificate
+def certify(key, certificate, *names):
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]  # the quickest to make
+    made = ["openssl", "req", "-x509", *kind, "-nodes", "-days", "2", *names, "-keyout", key, "-out", certificate]
+    subprocess.run(made, check=True, capture_output=True)
 
+
+@pytest.fixture(scope="module")
+def certified(postgres_data):
+    """A server with a certificate for 127.0.0.1."""
+    with closing(Server(template=postgres_data)) as server:
+        key, certificate = server.directory / "key.pem", server.directory / "certificate.pem"
+        certify(key, certificate, "-subj", "/CN=database", "-addext", "subjectAltName=IP:127.0.0.1")
+        for path in (key, certificate):
+            os.chown(path, OWNER.pw_uid, OWNER.pw_gid)
+            path.chmod(0o600 if path == key else 0o644)
+        server.kill()
+        server.settings |= {"ssl": "on", "ssl_key_file": str(key), "ssl_cert_file": str(certificate)}
+        server.start()
+        yield server, certificate
+
+
+class TestTls:
     def test_only_a_server_whose_name_is_verified_gets_a_connection(self, certified, tmp_path):
         """`service` is a way to another machine, so TLS is verified even here."""
         server, certificate = certified
@@ -396,8 +414,7 @@ class TestTls:
             used = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
             assert store.run(lambda connection: connection.execute(used).fetchone()) == (True,)
         other = tmp_path / "other.pem"
-        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=other"]
-        subprocess.run([*made, "-keyout", tmp_path / "key", "-out", other], check=True, capture_output=True)
+        certify(tmp_path / "key", other, "-subj", "/CN=other")
         with pytest.raises(StateError, match="certificate verify failed"):
             PostgresStore(FleetPlace(parse_address(f"{verified}{other}"), "verified", str(tmp_path)), fingerprint)
 
@@ -439,12 +456,12 @@ class TestAway:
             assert store.run(make) == b"1"
             starting.join()
 
-    def test_one_that_does_not_is_an_error_in_bounded_time(self, own_server, tmp_path):
+    def test_one_that_does_not_is_an_error_in_bounded_time(self, own_server, tmp_path, monkeypatch):
         with closing(PostgresStore(own_server.place(tmp_path), fingerprint)) as store:
             make = counting(store)
             own_server.kill()
             begin = time.monotonic()
-            with pytest.raises(StateError, match=r"cannot be reached: .*Connection refused$"):
+            with impatient(monkeypatch), pytest.raises(StateError, match=r"cannot be reached: .*Connection refused$"):
                 store.run(make)
             assert time.monotonic() - begin < 20
             own_server.start()

@@ -49,8 +49,22 @@ class CountingPool(DecodePool):
             os.kill(child._process.pid, signal.SIGSTOP)
 
 
+@pytest.fixture(scope="module")
+def one_pool() -> Iterator[CountingPool]:
+    """A process that decodes takes half a second to start."""
+    with CountingPool() as pool:
+        yield pool
+
+
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingPool]:
+def pool(monkeypatch: pytest.MonkeyPatch, one_pool: CountingPool) -> CountingPool:
+    one_pool.requests.clear()
+    monkeypatch.setattr(shared, "shared_pool", lambda timeout: one_pool)
+    return one_pool
+
+
+@pytest.fixture
+def own_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingPool]:
     with CountingPool() as pool:
         monkeypatch.setattr(shared, "shared_pool", lambda timeout: pool)
         yield pool
@@ -107,9 +121,10 @@ def files(scratch: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("scratch")
 def test_readers_of_what_cannot_be_decoded_do_not_try_it_each(
-    mp3: Path, pool: CountingPool, monkeypatch: pytest.MonkeyPatch
+    mp3: Path, own_pool: CountingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it may take the time limit for each of them. Later it is tried again."""
+    pool = own_pool
     whole, limits = read(piece(mp3)), Limits(window=LIMITS.window + 1)
     pool.requests.clear()
     pool.suspend()  # the answer to a short recording may be there at once
@@ -195,18 +210,41 @@ def test_a_later_process_decodes_nothing(mp3: Path, scratch: Path, pool: Countin
     assert json.loads(done.stdout.splitlines()[-1])[0] == []
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "longer"])
-def test_what_is_damaged_is_decoded_again(mp3: Path, scratch: Path, pool: CountingPool, damage: str) -> None:
-    whole = read(piece(mp3))
+def damage_all(scratch: Path, damage: str) -> None:
     for path in files(scratch):
         data = path.read_bytes()
         middle = len(data) // 2
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.write_bytes({"flip": flipped, "cut": data[:-1], "empty": b"", "longer": data + b"\0"}[damage])
+
+
+DAMAGES = ["flip", "cut", "empty", "longer"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_is_decoded_again(mp3: Path, scratch: Path, pool: CountingPool, damage: str) -> None:
+    whole = read(piece(mp3))
+    damage_all(scratch, damage)
+    for expected in (["decode"], []):
+        pool.requests.clear()
+        assert read(piece(mp3)) == whole
+        assert pool.requests == expected
+        WRITE_BEHIND.wait()
+
+
+@pytest.mark.parametrize("damage", ["flip", *(pytest.param(each, marks=pytest.mark.variant) for each in DAMAGES[1:])])
+def test_what_is_damaged_is_found_again_by_another_process(
+    mp3: Path, scratch: Path, pool: CountingPool, damage: str
+) -> None:
+    whole = read(piece(mp3))
+    damage_all(scratch, damage)
     command = [sys.executable, "-c", textwrap.dedent(READER), str(mp3)]
-    for expected in (["demux", "decode"], []):
-        done = subprocess.run(command, input="go\n", capture_output=True, text=True, check=True)
-        assert json.loads(done.stdout.splitlines()[-1]) == [expected, [hashlib.sha256(whole).hexdigest()]]
+    done = subprocess.run(command, input="go\n", capture_output=True, text=True, check=True)
+    told = done.stdout.splitlines()[-1]
+    assert json.loads(told) == [["demux", "decode"], [hashlib.sha256(whole).hexdigest()]]
+    pool.requests.clear()
+    assert read(piece(mp3)) == whole
+    assert pool.requests == []
 
 
 @pytest.mark.usefixtures("as_root")

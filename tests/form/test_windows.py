@@ -38,8 +38,13 @@ def shown(data: bytes, channels: int, first: int, length: int, window: int) -> C
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "WAV", "OGG"])
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("window", [1, 4097, 50_000, 10**9])
+@pytest.mark.parametrize(
+    ("channels", "window"),
+    [
+        *((1, 1), (1, 50_000), (2, 4097), (2, 10**9)),
+        *(pytest.param(*each, marks=pytest.mark.variant) for each in ((2, 1), (2, 50_000), (1, 4097), (1, 10**9))),
+    ],
+)
 def test_any_range_is_that_of_all_of_it(kind: str, channels: int, window: int) -> None:
     data = coded(kind, channels)
     first, length = (29_000, 1000) if window == 1 else (1000, 28_000)
@@ -65,7 +70,7 @@ def test_what_is_missing_without_pyav(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.syspath_prepend(tmp_path)
     with DecodePool() as pool:
         monkeypatch.setattr(shared, "shared_pool", lambda timeout: pool)
-        with pytest.raises(MissingExtraError, match=r"needs the media extra \(no PyAV here.*touchfs\[media\]"):
+        with pytest.raises(MissingExtraError, match=r"needs the media extra \(no PyAV here.*touchfs-shards\[media\]"):
             shown(coded("FLAC", 1), 1, 0, 1000, 1000).read(44, 1)
         wav = coded("WAV", 1)
         assert bytes(shown(wav, 1, 0, 1000, 1000).read(0, 2044)[44:]) == wav[44:2044]

@@ -116,7 +116,7 @@ WRITERS = st.sampled_from([write_file, write_stream])
 CODECS = st.sampled_from([None, None, "zstd", "lz4"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings().max_examples)
 @given(batches(), WRITERS, CODECS)
 def test_cells_of_all_types(made: list[pa.RecordBatch], write: Any, codec: str | None) -> None:
     data = write(made, compression=codec)

@@ -1,12 +1,14 @@
 """Whatever is damaged in the index of a .bin, no byte of another sample is shown without an error.
 
-Each field of a small index is changed in each of its bits. By every way to read samples, each one then has its own
-bytes or none, and where it has none somebody is told. Only what nothing contradicts is believed: another dtype of the
-same width, where documents begin, and which sequences are images.
+Each bit of each field of a small index is changed, or every eleventh bit. By every way to read samples, each one then
+has its own bytes or none, and where it has none somebody is told. Only what nothing contradicts is believed: another
+dtype of the same width, where documents begin, and which sequences are images.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -153,7 +155,8 @@ def by_touch_dataset(variant: Variant) -> list[bytes | None]:
     return found
 
 
-def test_no_change_of_any_field_shows_another_samples_bytes(variant: Variant) -> None:
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.variant)])
+def test_no_change_of_any_field_shows_another_samples_bytes(variant: Variant, every: int) -> None:
     good, count = variant.index.read_bytes(), len(variant.truth)
     width = {touchnet: 2, metainfo: 1, fairseq: 8}.get(variant.make, 4)
     truths = [variant.truth, [PNG if packed(PNG).tobytes() == each else each for each in variant.truth]]
@@ -161,8 +164,9 @@ def test_no_change_of_any_field_shows_another_samples_bytes(variant: Variant) ->
     assert not by_shard(variant)[1]
     assert by_touch_dataset(variant) == variant.truth
     told = 0
-    for field in fields(good):
-        for mutant in mutants(good, field):
+    changes = ((field, mutant) for field in fields(good) for mutant in mutants(good, field))
+    for field, group in itertools.groupby(itertools.islice(changes, 0, None, every), operator.itemgetter(0)):
+        for _, mutant in group:
             variant.index.write_bytes(mutant)
             try:
                 shown, problems = by_shard(variant)
@@ -189,7 +193,7 @@ def test_no_change_of_any_field_shows_another_samples_bytes(variant: Variant) ->
             else:
                 assert field.name in ("documents", "document", "mode"), field
                 assert damaged == []
-    assert told > 64
+    assert told > 64 // every
 
 
 @pytest.mark.parametrize("make", [touchnet, corpus, fairseq, pieces])

@@ -5,6 +5,7 @@ import sys
 import wave
 from pathlib import Path
 
+import pytest
 from memory import peak
 from tars import write_tar
 
@@ -28,6 +29,7 @@ def recording() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.soak
 def test_the_subtitles_of_hours_take_little_memory(tmp_path: Path) -> None:
     """A cue takes 1.3 kB at the peak: 290 MB for the most that a recording may have."""
     used = []

@@ -38,7 +38,7 @@ def catalogs(path, directory, executor):
     return one.read_bytes(), parts.read_bytes()
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(lines=lines, size=st.integers(1, 12))
 def test_parts_of_lines_make_the_same_catalog(tmp_path_factory, pool, lines, size):
     directory = tmp_path_factory.mktemp("lines")
@@ -49,7 +49,7 @@ def test_parts_of_lines_make_the_same_catalog(tmp_path_factory, pool, lines, siz
     assert one == parts
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 4)
 @given(rates=st.lists(st.sampled_from([None, 8000, 16000, 44100]), min_size=1, max_size=20), size=st.integers(1, 9))
 def test_parts_of_a_touch_dataset_make_the_same_catalog(tmp_path_factory, pool, rates, size):
     directory = tmp_path_factory.mktemp("samples")
@@ -65,13 +65,12 @@ def test_parts_of_a_touch_dataset_make_the_same_catalog(tmp_path_factory, pool, 
     assert one == parts
 
 
-def test_processes_make_the_same_catalog(tmp_path, monkeypatch):
+def test_processes_make_the_same_catalog(tmp_path, monkeypatch, processes):
     monkeypatch.setattr(visit_samples, "PART_SAMPLES", 700)
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({"id": f"k{i}"} | SEGMENTS) + "\n" for i in range(3000)) + "x"
     )
-    with ProcessPoolExecutor(2, get_context("forkserver")) as executor:
-        one, parts = catalogs(tmp_path / "data.jsonl", tmp_path, executor)
+    one, parts = catalogs(tmp_path / "data.jsonl", tmp_path, processes)
     assert one == parts and b"sample 3000" in one
 
 

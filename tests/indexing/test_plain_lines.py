@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs import names
@@ -29,7 +29,6 @@ def catalog(path: Path, options: Options = DEFAULT) -> bytes:
     return path.with_suffix(".catalog").read_bytes()
 
 
-@settings(max_examples=150)
 @given(
     lines=st.lists(OBJECTS | st.sampled_from(ODD_LINES), max_size=20) | st.lists(OBJECTS, max_size=20),
     options=st.sampled_from([DEFAULT, Options(segments="words"), Options(segments="srt")]),

@@ -104,5 +104,5 @@ def test_opening_does_not_load_lance(path: Path) -> None:
 
 def test_without_pylance_the_extra_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'touchfs\[lance\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'touchfs-shards\[lance\]'"):
         LanceTable(str(path)).rows  # noqa: B018

@@ -3,12 +3,12 @@
 import itertools
 import random
 import threading
-import time
 
 import pytest
 from range_server import range_server
 from tars import write_tar
 from torch.utils.data import DataLoader
+from waiting import wait_until
 
 import touchfs
 from touchfs.errors import SourceError, UsageError
@@ -18,27 +18,33 @@ COUNT, AHEAD = 60, 8
 FILES = {f"s{number:03}.bin": random.Random(number).randbytes(300_000) for number in range(COUNT)}
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_tar(tmp_path_factory.mktemp("data") / "one.tar", FILES).read_bytes()
+
+
 @pytest.fixture
-def server(tmp_path, monkeypatch):
+def server(data, tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     with range_server() as server:
-        server.put("/one.tar", write_tar(tmp_path / "one.tar", FILES).read_bytes())
+        server.put("/one.tar", data)
         yield server
 
 
-def settle(server) -> None:
-    """Wait until nothing is asked for any more."""
-    asked = -1
-    while asked != len(server.ranges):
-        asked = len(server.ranges)
-        time.sleep(1)
+def is_asked_for(server, start: int, stop: int) -> bool:
+    for _, first, last in sorted(server.ranges):
+        if first <= start:
+            start = max(start, last)
+    return start >= stop
 
 
-def test_files_of_the_next_samples_are_here_before_they_are_read(server, monkeypatch):
+def test_files_of_the_next_samples_are_here_before_they_are_read(server, data, monkeypatch):
     monkeypatch.setenv("TOUCHFS_REVALIDATE", "3600")
+    ahead = [FILES[f"{sample.key}.bin"] for sample in touchfs.open(f"{server.url}/one.tar").shuffle(7).take(AHEAD)]
     samples = iter(touchfs.open(f"{server.url}/one.tar").shuffle(7).prefetch(AHEAD))
     first = next(samples)
-    settle(server)
+    for start in map(data.index, ahead):
+        wait_until(lambda start=start: is_asked_for(server, start, start + 300_000))
     server.fault = lambda: "500"  # from now on nothing can be fetched
     for sample in [first, *itertools.islice(samples, AHEAD - 1)]:
         assert sample["bin"] == FILES[f"{sample.key}.bin"]
@@ -111,10 +117,9 @@ def len_of(sample):
 
 
 def test_whoever_reads_a_file_gets_its_error(server, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "2")
     samples = iter(touchfs.open(f"{server.url}/one.tar").prefetch(4))
     assert next(samples)["bin"] == FILES["s000.bin"]
-    settle(server)
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "0.2")
     server.fault = lambda: "500"
     late = list(samples)
     assert len(late) == COUNT - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -83,8 +83,16 @@ def mapped(make: Callable[[], IteratorNode], **options: Any) -> StatefulDataLoad
     return StatefulDataLoader(NodeDataset(node), sampler=NodeSampler(node), **{"batch_size": None, **options})
 
 
-def check_save_points(make: Callable[[], StatefulDataLoader], count: int, next_epochs: bool = True) -> None:
-    """At every place: before the first batch, after each, and after the end was seen."""
+# Before the first batch, within, after the last one, and after the end was seen. Each place starts the workers again,
+# twice: so all places are tried without workers, and with them by `make test-all`.
+SOME_PLACES = (0, 3, -2, -1)
+EVERY_PLACE = pytest.param(None, marks=pytest.mark.variant)
+
+
+def check_save_points(
+    make: Callable[[], StatefulDataLoader], count: int, places: Sequence[int] | None = None, next_epochs: bool = True
+) -> None:
+    """At these places of the states, which are one more than the batches and the end. Without any: at every place."""
     loader = make()
     states, whole = [copy.deepcopy(make().state_dict())], []
     for batch in loader:
@@ -93,7 +101,8 @@ def check_save_points(make: Callable[[], StatefulDataLoader], count: int, next_e
     states.append(copy.deepcopy(loader.state_dict()))
     assert sorted(flat(whole)) == list(range(count))
     second = list(loader) if next_epochs else None
-    for taken, state in enumerate(states):
+    saved = list(enumerate(states))
+    for taken, state in saved if places is None else [saved[place] for place in places]:
         restored = make()
         restored.load_state_dict(from_json(to_json(state)))
         if taken <= len(whole):
@@ -110,18 +119,22 @@ def test_every_save_point_without_workers(make: Any, node: Any) -> None:
     check_save_points(lambda: make(node, batch_size=3, collate_fn=as_list), count) if node is leaf else None
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_save_point_with_workers(workers: int) -> None:
-    check_save_points(lambda: iterable(partial(bucketing, 20), num_workers=workers), 20, next_epochs=workers == 2)
+@pytest.mark.parametrize("places", [SOME_PLACES, EVERY_PLACE])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.variant), 2])
+def test_save_points_with_workers(workers: int, places: Sequence[int] | None) -> None:
+    make = partial(iterable, partial(bucketing, 20), num_workers=workers)
+    check_save_points(make, 20, places, next_epochs=workers == 2)
 
 
-def test_every_save_point_of_batches_that_workers_collate() -> None:
+@pytest.mark.parametrize("places", [SOME_PLACES, EVERY_PLACE])
+def test_save_points_of_batches_that_workers_collate(places: Sequence[int] | None) -> None:
     make = partial(iterable, partial(leaf, 11), batch_size=2, collate_fn=as_list, num_workers=2)
-    check_save_points(make, 11, next_epochs=False)
+    check_save_points(make, 11, places, next_epochs=False)
 
 
-def test_every_save_point_of_a_map_with_workers() -> None:
-    check_save_points(lambda: mapped(partial(bucketing, 20), num_workers=2), 20, next_epochs=False)
+@pytest.mark.parametrize("places", [SOME_PLACES, EVERY_PLACE])
+def test_save_points_of_a_map_with_workers(places: Sequence[int] | None) -> None:
+    check_save_points(lambda: mapped(partial(bucketing, 20), num_workers=2), 20, places, next_epochs=False)
 
 
 def test_persistent_workers_that_prefetch() -> None:
@@ -131,7 +144,7 @@ def test_persistent_workers_that_prefetch() -> None:
     epochs = [list(loader) for _ in range(3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 3
     assert len({tuple(epoch) for epoch in epochs}) == 3
-    for taken in (0, 1, 7):
+    for taken in (1, 7):
         saved = iterable(partial(leaf, 20), **options)
         iterator = iter(saved)
         assert [next(iterator) for _ in range(taken)] == epochs[0][:taken]
@@ -141,8 +154,17 @@ def test_persistent_workers_that_prefetch() -> None:
         assert [list(restored), list(restored)] == [epochs[0][taken:], epochs[1]]
 
 
-@pytest.mark.parametrize("loader", [DataLoader, StatefulDataLoader])
-@pytest.mark.parametrize("workers", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("loader", "workers"),
+    [
+        (DataLoader, 0),
+        (DataLoader, 4),
+        (StatefulDataLoader, 1),
+        pytest.param(DataLoader, 1, marks=pytest.mark.variant),
+        pytest.param(StatefulDataLoader, 0, marks=pytest.mark.variant),
+        pytest.param(StatefulDataLoader, 4, marks=pytest.mark.variant),
+    ],
+)
 def test_each_sample_once_in_each_epoch(loader: Any, workers: int) -> None:
     over = loader(NodeIterableDataset(leaf(30)), batch_size=None, num_workers=workers)
     epochs = [list(over) for _ in range(2)]
@@ -150,9 +172,17 @@ def test_each_sample_once_in_each_epoch(loader: Any, workers: int) -> None:
     assert epochs[0] != epochs[1]
 
 
-def test_spawned_workers() -> None:
-    """A state does not tell how workers were started."""
-    loader = iterable(partial(leaf, 12), num_workers=2, multiprocessing_context="spawn", persistent_workers=True)
+def drawn() -> IteratorNode:
+    """A leaf whose seed is drawn when it is made."""
+    return LazyMapper(LazyIndexedManifestIterator(Things(12), shuffle=True, seed=None), value)
+
+
+def test_a_spawned_worker() -> None:
+    """It has the seed that was drawn here. A state does not tell how workers were started."""
+    dataset = NodeIterableDataset(drawn())
+    here = copy.deepcopy(dataset)
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 1}
+    loader = StatefulDataLoader(dataset, **options, multiprocessing_context="spawn", persistent_workers=True)
     epochs = []
     for _ in range(2):
         epochs.append([])
@@ -160,9 +190,9 @@ def test_spawned_workers() -> None:
             epochs[-1].append(number)
             if len(epochs[0]) == 5:
                 state = copy.deepcopy(loader.state_dict())
-    restored = iterable(partial(leaf, 12), num_workers=2)
+    restored = StatefulDataLoader(NodeIterableDataset(drawn()), **options)
     restored.load_state_dict(state)
-    assert [epochs[0][:5] + list(restored), list(restored)] == epochs
+    assert [epochs[0][:5] + list(restored), list(restored)] == epochs == [list(here), list(here)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(12))] * 2
 
 
@@ -331,24 +361,45 @@ def foreign() -> IteratorNode:
     return Passing(Passing(leaf(9)))
 
 
-@pytest.mark.parametrize(
-    ("name", "node"),
-    [(name, node) for name in LOADERS for node in (shuffled_numbers, early)]
-    + [(name, foreign) for name in ("iterable", "mapped", "iterable, new workers each time")],
-)
-def test_every_epochs_states_resume(name: str, node: Callable[[], IteratorNode]) -> None:
+def of_any_epoch() -> list[Any]:
+    """Loaders with workers are tried with each node and in each epoch by `make test-all`."""
+    first = [
+        ("iterable", shuffled_numbers, range(EPOCHS)),
+        ("iterable", early, range(EPOCHS)),
+        ("iterable", foreign, range(EPOCHS)),
+        ("mapped", shuffled_numbers, range(EPOCHS)),
+        ("mapped", early, range(EPOCHS)),
+        ("mapped", foreign, range(EPOCHS)),
+        ("iterable, persistent workers", early, (2,)),
+        ("mapped, persistent workers", shuffled_numbers, (2,)),
+        ("iterable, new workers each time", shuffled_numbers, (2,)),
+        ("iterable, new workers each time", foreign, (0,)),
+    ]
+    more = [
+        pytest.param(name, node, range(EPOCHS), marks=pytest.mark.variant)
+        for name in LOADERS
+        for node in (shuffled_numbers, early, foreign)
+        if "workers" in name and (node is not foreign or name == "iterable, new workers each time")
+    ]
+    return first + more
+
+
+@pytest.mark.parametrize(("name", "node", "restored_epochs"), of_any_epoch())
+def test_every_epochs_states_resume(
+    name: str, node: Callable[[], IteratorNode], restored_epochs: Sequence[int]
+) -> None:
     make = partial(LOADERS[name], node)
     positions = (0, 4, 9, 10) if make().num_workers else range(11)
     loader, epochs, states = make(), [], {}
-    for epoch in range(EPOCHS):
+    for epoch in range(max(restored_epochs) + 1):
         iterator = iter(loader)
         epochs.append([])
         for taken in range(11):
-            if taken in positions:
+            if taken in positions and epoch in restored_epochs:
                 states[epoch, taken] = to_json(loader.state_dict())
             epochs[-1] += islice(iterator, 1)
     epochs += [list(loader) for _ in range(2)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(9))] * (EPOCHS + 2)
+    assert [sorted(epoch) for epoch in epochs] == [list(range(9))] * len(epochs)
     for (epoch, taken), state in states.items():
         restored = make()
         restored.load_state_dict(from_json(state))
@@ -367,21 +418,29 @@ def in_epoch(epoch: int, taken: int, node: IteratorNode) -> IteratorNode:
 
 
 @pytest.mark.parametrize("make", [shuffled_numbers, foreign])
-@pytest.mark.parametrize("epoch", range(EPOCHS))
-def test_passes_go_on_from_a_graphs_state_of_any_epoch(epoch: int, make: Callable[[], IteratorNode]) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "workers"),
+    [
+        *((epoch, 0) for epoch in range(EPOCHS)),
+        (2, 1),
+        *(pytest.param(epoch, 1, marks=pytest.mark.variant) for epoch in range(EPOCHS) if epoch != 2),
+    ],
+)
+def test_passes_go_on_from_a_graphs_state_of_any_epoch(
+    epoch: int, workers: int, make: Callable[[], IteratorNode]
+) -> None:
     state = collect_state_dict(in_epoch(epoch, 4, make()))
     node = in_epoch(epoch, 0, make())
     epochs = [list(node) for _ in range(3)]
-    for workers in (0, 1):
-        restored = make()
-        restore_state_dict(restored, state)
-        loaders = [
-            DataLoader(NodeIterableDataset(make(), state=state), batch_size=None, num_workers=workers),
-            DataLoader(NodeIterableDataset(restored), batch_size=None, num_workers=workers),
-            DataLoader(NodeDataset(make()), sampler=NodeSampler(restored), batch_size=None, num_workers=workers),
-        ]
-        for loader in loaders:
-            assert [list(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
+    restored = make()
+    restore_state_dict(restored, state)
+    loaders = [
+        DataLoader(NodeIterableDataset(make(), state=state), batch_size=None, num_workers=workers),
+        DataLoader(NodeIterableDataset(restored), batch_size=None, num_workers=workers),
+        DataLoader(NodeDataset(make()), sampler=NodeSampler(restored), batch_size=None, num_workers=workers),
+    ]
+    for loader in loaders:
+        assert [list(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -409,18 +468,30 @@ def worker_states(loader: StatefulDataLoader) -> list[Any]:
     return [worker["fetcher_state"]["dataset_iter_state"]["graph"] for worker in workers]
 
 
-@pytest.mark.parametrize("epoch", range(EPOCHS))
-def test_other_workers_go_on_in_any_epoch(epoch: int) -> None:
-    for node in (shuffled_numbers, early, foreign):
-        loader = iterable(node, num_workers=2)
-        loader.dataset.set_epoch(epoch)
-        iterator = iter(loader)
-        first = list(islice(iterator, 5))
-        merged = merge_states(worker_states(loader))
-        for count in (0, 1, 3):
-            other = DataLoader(NodeIterableDataset(node(), state=merged), batch_size=None, num_workers=count)
-            assert sorted(first + list(other)) == list(range(9))
-            assert sorted(other) == list(range(9))
+@pytest.mark.parametrize(
+    ("epoch", "node"),
+    [
+        (0, foreign),
+        (1, early),
+        (4, shuffled_numbers),
+        *(
+            pytest.param(epoch, node, marks=pytest.mark.variant)
+            for epoch in range(EPOCHS)
+            for node in (shuffled_numbers, early, foreign)
+            if (epoch, node) not in ((0, foreign), (1, early), (4, shuffled_numbers))
+        ),
+    ],
+)
+def test_other_workers_go_on_in_any_epoch(epoch: int, node: Callable[[], IteratorNode]) -> None:
+    loader = iterable(node, num_workers=2)
+    loader.dataset.set_epoch(epoch)
+    iterator = iter(loader)
+    first = list(islice(iterator, 5))
+    merged = merge_states(worker_states(loader))
+    for count in (0, 3):
+        other = DataLoader(NodeIterableDataset(node(), state=merged), batch_size=None, num_workers=count)
+        assert sorted(first + list(other)) == list(range(9))
+        assert sorted(other) == list(range(9))
 
 
 # -- by tokens
@@ -430,7 +501,7 @@ def test_a_map_has_one_order_whatever_the_workers() -> None:
     def make() -> IteratorNode:
         return LazyShuffler(LazyFilter(LazyIteratorMultiplexer(leaf(9), leaf(8)), odd), 5)
 
-    for workers in (0, 1, 3):
+    for workers in (0, 2):
         loader = mapped(make, num_workers=workers)
         node = make()
         assert [list(loader), list(loader)] == [list(node), list(node)]

@@ -51,7 +51,13 @@ def mapped(**options: Any) -> StatefulDataLoader:
 
 
 @pytest.mark.parametrize(
-    "start", [{}, {"persistent_workers": True}, {"persistent_workers": True, "multiprocessing_context": "spawn"}]
+    "start",
+    [
+        {},
+        pytest.param({"persistent_workers": True}, marks=pytest.mark.variant),
+        # Two imports of torch, of 4 seconds each. `test_torch.py` has one worker that is spawned.
+        pytest.param({"persistent_workers": True, "multiprocessing_context": "spawn"}, marks=pytest.mark.variant),
+    ],
 )
 def test_workers_share_what_was_drawn(start: dict[str, Any]) -> None:
     loader = DataLoader(NodeIterableDataset(drawn()), batch_size=None, num_workers=2, **start)
@@ -60,8 +66,17 @@ def test_workers_share_what_was_drawn(start: dict[str, Any]) -> None:
     assert epochs[0] != epochs[1]
 
 
-@pytest.mark.parametrize("make", [iterable, mapped])
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (iterable, {}),
+        (mapped, {}),
+        (iterable, {"num_workers": 2, "persistent_workers": True}),
+        (mapped, {"num_workers": 2}),
+        pytest.param(iterable, {"num_workers": 2}, marks=pytest.mark.variant),
+        pytest.param(mapped, {"num_workers": 2, "persistent_workers": True}, marks=pytest.mark.variant),
+    ],
+)
 def test_a_loader_goes_on_with_the_seed_of_its_state_in_later_epochs_too(make: Any, options: dict[str, Any]) -> None:
     loader = make(**options)
     first = list(loader)

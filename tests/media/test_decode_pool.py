@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import runs
 from recordings import decode_all, make, to_16_bits
+from waiting import wait_until
 
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Memory
 from touchfs.media.decoder import messages
-from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.decoder.pool import DecodePool, _Child
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice
 
@@ -194,12 +196,7 @@ def test_children_end_with_their_parent(mp3):
     )
     done = subprocess.run([sys.executable, "-c", program, mp3], capture_output=True, text=True, check=False)
     child = int(done.stdout)
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text():
-            break
-        threading.Event().wait(0.1)
-    else:
-        pytest.fail("the child goes on")
+    wait_until(lambda: not runs(child))
 
 
 def test_a_child_opens_no_files(mp3):
@@ -217,6 +214,11 @@ def test_a_child_that_was_taken_over_can_send_wrong_values_only(mp3):
     """A process in the place of a child, that answers anything."""
     import socket
 
+    class TakenOver(_Child):
+        def __init__(self, connection: socket.socket) -> None:
+            self._connection, self._process = connection, subprocess.Popen(["sleep", "600"])
+
+    content = Memory(mp3.read_bytes())
     for answer in (
         b"",
         struct.pack("<II", 2**32 - 1, 0),
@@ -233,15 +235,11 @@ def test_a_child_that_was_taken_over_can_send_wrong_values_only(mp3):
     ):
         ours, theirs = socket.socketpair()
         with theirs, DecodePool(children=1, timeout=2) as pool:
-            probe(Memory(mp3.read_bytes()), pool)
-            child = pool._idle[0]
-            child._process.send_signal(signal.SIGSTOP)  # it would end when its connection does, and be replaced
-            child._connection.close()
-            child._connection = ours
+            pool._idle.append(TakenOver(ours))
             theirs.sendall(answer)
             theirs.shutdown(socket.SHUT_WR)
             with pytest.raises(TouchfsError):
-                probe(Memory(mp3.read_bytes()), pool)
+                probe(content, pool)
 
 
 def test_messages():

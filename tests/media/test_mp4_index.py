@@ -12,7 +12,6 @@ from videos import AAC, VIDEOS, VP9, X264, make, turned, variable
 from touchfs.errors import FormatError
 from touchfs.extent import Memory, drive
 from touchfs.media.coding.mp4_samples import read_samples
-from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.probe import probe
 from touchfs.media.video.probe_video import probe_video
 
@@ -36,12 +35,6 @@ NAMES = [*(name for name in VIDEOS if name.endswith(("mp4", "mov"))), *MORE, *ED
 
 
 @pytest.fixture(scope="module")
-def pool():
-    with DecodePool(timeout=60) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("videos")
 
@@ -56,7 +49,8 @@ def source(directory, name):
     whole, path = make(directory, "h264.mp4"), directory / name
     late = ("-itsoffset", "1.5", "-i", whole, "-i", whole, "-map", "0:v", "-map", "1:a")
     options = ("-ss", "3.3", "-i", whole, "-t", "4") if name == "cut.mp4" else late
-    subprocess.run(["ffmpeg", "-v", "error", "-y", *options, "-c", "copy", path], check=True)
+    if not path.exists():
+        subprocess.run(["ffmpeg", "-v", "error", "-y", *options, "-c", "copy", path], check=True)
     return path
 
 
@@ -92,8 +86,9 @@ def test_the_index_is_what_libav_reads(directory, pool, monkeypatch, name):
 def test_the_index_of_sound_is_what_libav_reads(directory, pool, monkeypatch, name):
     path = make(directory, name, "-vn", *AAC) if name == "sound.m4a" else source(directory, name)
     content, whole = Counted(path.read_bytes()), Counted(path.read_bytes())
-    if "Audio" not in subprocess.run(["ffprobe", path], capture_output=True, text=True, check=True).stderr:
-        return
+    with av.open(str(path)) as container:
+        if not container.streams.audio:
+            return
     found = probe(content, pool)
     monkeypatch.setattr("touchfs.media.slices.probe.DEMUXERS", {"mov": "mov,mp4,m4a,3gp,3g2,mj2"})
     wanted = probe(whole, pool)
@@ -144,15 +139,16 @@ class Short(Memory):
         return super().read(offset, length)
 
 
+@pytest.mark.parametrize("trials", [200, pytest.param(1500, marks=pytest.mark.variant)])
 @pytest.mark.parametrize("name", ["h264.mp4", "front.mp4", "pcm.mov"])
-def test_damaged_tables_are_errors(directory, name):
+def test_damaged_tables_are_errors(directory, name, trials):
     """Flipped bytes, counts of billions and truncations give a result or a FormatError, soon and in little memory."""
     data = make(directory, name, *MORE.get(name, ())).read_bytes()
     begin = data.index(b"moov")
     length = struct.unpack_from(">I", data, begin - 4)[0]
     chooser = random.Random(name)
     outcomes = set()
-    for trial in range(1500):
+    for trial in range(trials):
         wrong = bytearray(data)
         for _ in range(chooser.choice((1, 1, 3, 30))):
             place = chooser.randrange(begin - 4, begin + length - 8)

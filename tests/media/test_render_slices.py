@@ -11,7 +11,6 @@ from touchfs.errors import UsageError
 from touchfs.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media.coding.sample_format import WIDTHS
-from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.render import render, renderer
@@ -23,12 +22,6 @@ FIRST, LENGTH = 30_001, 40_000
 def wav_size(info: MediaInfo, length: int, rendering: Rendering) -> int:
     width = WIDTHS[rendering.format_of(info.channels, info.default_format)] * rendering.channels_of(info.channels)
     return 44 + rendering.length_of(length, info.rate) * width
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(timeout=60) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from videos import ffmpeg, frame_times, make, turned, variable
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Memory
-from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.frames import frames_in
 from touchfs.media.video.probe_video import probe_video
 from touchfs.media.video.render_frames import render_frames
@@ -16,12 +15,6 @@ from touchfs.media.video.video_info import VideoInfo
 
 NAMES = ["h264.mp4", "open.mp4", "hevc.mkv", "vp9.webm", "vp8.webm", "av1.mkv", "reordered.avi", "mjpeg.avi"]
 NAMES += ["mpeg2.mkv", "theora.mkv", "ffv1.mkv", "prores.mov", "ntsc.mp4", "variable.mp4"]
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(timeout=60) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

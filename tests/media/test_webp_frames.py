@@ -4,18 +4,11 @@ import random
 import numpy as np
 import pytest
 from PIL import Image
-from videos import VIDEOS, ffmpeg, make, turned
+from videos import VIDEOS, ffmpeg, make, some, turned
 
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Memory
-from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with DecodePool(timeout=60) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +38,12 @@ def as_webp(frame):
 
 
 def difference(frames, others):
-    """The mean difference of pixels in the worst frame."""
-    pairs = zip(frames, others, strict=True)
+    """The mean difference of pixels in the worst frame of some: to code a frame for it takes a moment."""
+    pairs = list(zip(frames, others, strict=True))[::5]
     return max(float(np.abs(frame.astype(int) - as_webp(other)).mean()) for frame, other in pairs)
 
 
-@pytest.mark.parametrize("name", VIDEOS)
+@pytest.mark.parametrize("name", some(VIDEOS))
 def test_frames_are_those_that_ffmpeg_shows(directory, pool, name):
     path = make(directory, name, *VIDEOS[name], size="96x64", seconds=2)
     frames = all_frames(path.read_bytes(), pool, quality=95)
@@ -59,6 +52,7 @@ def test_frames_are_those_that_ffmpeg_shows(directory, pool, name):
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_turned_videos_are_upright(tmp_path, pool, degrees):
+    make(tmp_path, "h264.mp4", seconds=1)
     path = turned(tmp_path, degrees)
     frames = all_frames(path.read_bytes(), pool, quality=95)
     height, width = frames[0].shape[:2]
@@ -73,20 +67,22 @@ def test_resize_makes_larger_frames_square(directory, pool):
 
 
 def test_frames_come_in_parts(tmp_path, pool):
-    data = make(tmp_path, "h264.mp4", size="640x480", seconds=4).read_bytes()
+    data = make(tmp_path, "h264.mp4", size="640x480", seconds=1).read_bytes()
     parts = list(webp_frames(Memory(data), pool))
-    assert len(parts) > 5
-    assert sum(len(part.frames) for part in parts) == 100
-    for _ in webp_frames(Memory(data), pool):
-        break  # the child is killed, and the next request gets another
-    assert len(list(webp_frames(Memory(data), pool))) == len(parts)
+    assert len(parts) > 2
+    assert sum(len(part.frames) for part in parts) == 25
+    for _ in range(2):
+        for part in webp_frames(Memory(data), pool):
+            assert part.frames == parts[0].frames
+            break  # the child is killed, and the next request gets another
 
 
+@pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.variant)])
 @pytest.mark.parametrize("name", ["h264.mp4", "vp9.webm", "mjpeg.avi"])
-def test_damaged_videos(directory, pool, name):
+def test_damaged_videos(directory, pool, name, trials):
     data = make(directory, name, *VIDEOS[name], size="96x64", seconds=2).read_bytes()
     chooser = random.Random(name)
-    for _ in range(12):
+    for _ in range(trials):
         damaged = bytearray(data[: chooser.choice((len(data), chooser.randrange(len(data))))])
         for _ in range(chooser.choice((0, 1, 50)) if damaged else 0):
             damaged[chooser.randrange(len(damaged))] ^= 1 << chooser.randrange(8)

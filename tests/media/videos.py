@@ -1,7 +1,14 @@
 """Videos in many codings, made by ffmpeg, and what ffmpeg shows of them."""
 
+import hashlib
+import os
+import shutil
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 SECONDS = 12
 RATE = 25
@@ -31,15 +38,34 @@ VIDEOS = {
 }
 
 
+def some(names: Iterable[str]) -> list[Any]:
+    """For `parametrize`: those whose coding and container another one has, too, are variants."""
+    again = ("h264.mkv", "mjpeg.avi", "ntsc.mp4", "open.mp4")
+    return [pytest.param(name, marks=[pytest.mark.variant] if name in again else []) for name in names]
+
+
 def make(
     directory: Path, name: str, *options: str, size: str = "160x120", rate: float = RATE, seconds: int = SECONDS
 ) -> Path:
     target = directory / name
     if not target.exists():
+        shutil.copyfile(made_once(directory, name, options or VIDEOS[name], size, rate, seconds), target)
+    return target
+
+
+def made_once(directory: Path, name: str, options: Sequence[str], size: str, rate: float, seconds: int) -> Path:
+    """A file for all tests of a run, in all its processes: to code a video takes a second."""
+    asked = repr((options, size, rate, seconds))
+    shared = directory.parent.parent if directory.parent.name.startswith("popen-") else directory.parent
+    path = shared / "videos-of-all-tests" / f"{hashlib.sha256(asked.encode()).hexdigest()[:16]}-{name}"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        own = path.with_name(f"{os.getpid()}-{path.name}")
         inputs = ("-f", "lavfi", "-i", f"testsrc2=duration={seconds}:size={size}:rate={rate}")
         sound = ("-f", "lavfi", "-i", f"aevalsrc=sin(2*PI*t*(300+40*t))/2:s=44100:d={seconds}")
-        ffmpeg(*inputs, *sound, *(options or VIDEOS[name]), "-threads", "1", str(target))
-    return target
+        ffmpeg(*inputs, *sound, *options, "-threads", "1", str(own))
+        own.rename(path)
+    return path
 
 
 def variable(directory: Path) -> Path:
@@ -62,7 +88,21 @@ def ffmpeg(*arguments: str) -> bytes:
 
 def hashes(*arguments: str) -> list[str]:
     """The hashes of the frames that ffmpeg shows."""
-    text = ffmpeg(*arguments, "-map", "0:v:0", "-f", "framemd5", "-").decode()
+    return parsed_hashes(ffmpeg(*arguments, "-map", "0:v:0", "-f", "framemd5", "-").decode())
+
+
+def hashes_of_files(whole: Path, *copies: Path) -> list[list[str]]:
+    """The hashes of all frames of a file, and of those that ffmpeg shows of its copies. One process decodes all."""
+    inputs, outputs = [], []
+    for number, path in enumerate((whole, *copies)):
+        inputs += ["-i", str(path)]
+        outputs += ["-map", f"{number}:v:0", *(("-fps_mode", "passthrough") if path == whole else ())]
+        outputs += ["-f", "framemd5", f"{path}.md5"]
+    ffmpeg(*inputs, *outputs)
+    return [parsed_hashes(Path(f"{path}.md5").read_text()) for path in (whole, *copies)]
+
+
+def parsed_hashes(text: str) -> list[str]:
     return [line.split(",")[-1].strip() for line in text.splitlines() if not line.startswith("#")]
 
 

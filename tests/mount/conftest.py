@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mounts import SPEECH, Mount, mounts_below, touchfs
+from mounts import SPEECH, WAYS, Mount, mounts_below, touchfs, ways
 
 from touchfs.write.touchnet import TouchNetWriter
 
-WIDE = 1500
-WAYS = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
+WIDE = 400
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +62,7 @@ def zoo(speech, tmp_path_factory) -> Path:
     return zoo
 
 
-@pytest.fixture(scope="session", params=WAYS)
+@pytest.fixture(scope="session", params=ways())
 def mounted(request, zoo, tmp_path_factory) -> Iterator[Mount]:
     """The zoo, mounted in each way there is. Only for tests that leave it as it is and name no plan."""
     mount = Mount(tmp_path_factory.mktemp("mounted") / "mnt", zoo, *WAYS[request.param])

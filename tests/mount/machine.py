@@ -7,9 +7,12 @@ from typing import Any
 
 from command import TOUCHFS
 
+# A new namespace has all mounts of other tests, too. They could not end before it does, and one may hang.
+FORGET_OTHERS = "umount --all --types fuse.touchfs --internal-only --no-canonicalize --lazy"
 # $1 is a new directory, $2 the command. All that the script mounts ends with the namespace.
-_SETUP = """
+_SETUP = f"""
     set -e
+    {FORGET_OTHERS}
     mount -t tmpfs none "$1"
     for name in /usr/sbin /etc; do
         layers="$1/layers$name"
@@ -18,7 +21,7 @@ _SETUP = """
     done
     : > /etc/fstab
     ln -s "$2" /usr/sbin/touchfs
-    touchfs() { "$TOUCHFS" "$@"; }
+    touchfs() {{ "$TOUCHFS" "$@"; }}
     export TOUCHFS="$2"
     shift 2
     set +e

@@ -13,11 +13,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command import TOUCHFS
 from processes import children, runs
 from waiting import wait_until
 
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
+# How workers run, by the names of tests.
+WAYS: dict[str, tuple[Any, ...]] = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
+
+
+def ways(first: str = "one-worker", *others: str) -> list[Any]:
+    """The parameters of a test: a way to run workers, and as variants other ones, or all."""
+    others = others or tuple(way for way in WAYS if way != first)
+    return [first, *(pytest.param(way, marks=pytest.mark.variant) for way in others)]
 
 
 def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -25,17 +34,22 @@ def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
 
 
-def kill_workers_while(running: list[subprocess.Popen[str]], mounted: "Mount", seed: int, count: int = 2) -> int:
-    """How many workers were killed: one whenever there are so many of them, as long as any of the processes runs."""
+def kill_workers_while(
+    running: list[subprocess.Popen[str]], mounted: "Mount", seed: int, count: int = 2, most: int = 12
+) -> int:
+    """How many workers were killed, as long as any of the processes runs: one now and then when there are so many.
+
+    On a busy machine a worker may be killed before it has done anything, so the processes would not end without `most`.
+    """
     dice, kills = random.Random(seed), 0
     while any(process.poll() is None for process in running):
         workers = mounted.workers()
-        if len(workers) == count:
+        if kills < most and len(workers) == count:
             with suppress(ProcessLookupError):  # the one killed before may still be listed
                 os.kill(dice.choice(workers), signal.SIGKILL)
                 kills += 1
         with suppress(subprocess.TimeoutExpired):
-            running[kills % len(running)].wait(0.02 if count > 1 else 0.08 * dice.random())
+            running[kills % len(running)].wait(0.08 * dice.random())
     return kills
 
 
@@ -48,6 +62,11 @@ def mounts_below(path: Path) -> list[Path]:
 
 def is_mounted(path: Path) -> bool:
     return path in mounts_below(path)
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether a process waits in the kernel for an answer of a FUSE daemon, or for a page that one is to fill."""
+    return any(name in Path(f"/proc/{pid}/wchan").read_text() for name in ("request_wait", "wait_bit", "wait_on_page"))
 
 
 class Mount:

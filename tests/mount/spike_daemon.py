@@ -1,15 +1,17 @@
-"""A synthetic file system on the real daemon: a million rows whose bytes are arithmetic, and one control file.
+"""A synthetic file system on the real daemon: many rows whose bytes are arithmetic, and one control file.
 
 `python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS LOOP [no-resend]` serves
 
-    data/0000000 … data/0999999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
+    data/0000000 … data/0099999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
     next                          one open = one step of a counter, kept in SQLite
-    slow-5                        `slow`, after five seconds in a thread; and so on
+    late                          how many late replies there were
+    slow-500                      `slow`, after 500 ms in a thread; and so on
 
-When it is unmounted it prints how many late replies there were.
+SPIKE_ROWS in the environment says how many rows there are.
 """
 
 import errno
+import os
 import sqlite3
 import stat
 import sys
@@ -28,8 +30,8 @@ from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import prepare, resolve
 from touchfs_mount.requests.environment import Environment, Operations
 
-ROWS = 1_000_000
-DATA, NEXT, FIRST_ROW = 2, 3, 10
+ROWS = int(os.environ.get("SPIKE_ROWS", "100000"))
+DATA, NEXT, LATE, FIRST_ROW = 2, 3, 4, 10
 FIRST_SLOW = FIRST_ROW + ROWS
 SLOW = b"slow\n"
 MOUNTED_AT = time.time_ns()
@@ -48,9 +50,10 @@ def bytes_of(row: int, offset: int, length: int) -> bytes:
 
 
 class Spike(Operations):
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, shared: Shared) -> None:
         super().__init__()
         self._state = state
+        self._shared = shared
         self._entered = lambda: None
         # Closed before the fork: one that is only forgotten stays open until the garbage collector comes, in the
         # zygote, where closing it would remove the log that the workers write.
@@ -79,14 +82,14 @@ class Spike(Operations):
             entry.st_size = len(SLOW)
         elif inode >= FIRST_ROW:
             entry.st_size = size_of(inode - FIRST_ROW)
-        entry.entry_timeout = entry.attr_timeout = 0 if inode == NEXT else 3600
+        entry.entry_timeout = entry.attr_timeout = 0 if inode in (NEXT, LATE) else 3600
         entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = MOUNTED_AT
         return entry
 
     async def lookup(self, parent, name, ctx):
         self._entered()
-        if parent == pyfuse3.ROOT_INODE and name in (b"data", b"next"):
-            return self._attributes(DATA if name == b"data" else NEXT)
+        if parent == pyfuse3.ROOT_INODE and name in (b"data", b"next", b"late"):
+            return self._attributes({b"data": DATA, b"next": NEXT, b"late": LATE}[name])
         if parent == pyfuse3.ROOT_INODE and name.startswith(b"slow-"):
             return self._attributes(FIRST_SLOW + int(name[5:]))
         if parent == DATA and name.isdigit() and int(name) < ROWS:
@@ -120,15 +123,17 @@ class Spike(Operations):
             handle = await self._offload_control("change", self._open_step)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         # Through the page cache a reader whose read-ahead fails would just ask again.
-        return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW, keep_cache=False)
+        return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW or inode == LATE, keep_cache=False)
 
     async def read(self, handle, offset, size):
         self._entered()
         if handle >> 62:
             text = await self._offload_control("change", self._step, handle)
             return text[offset : offset + size]
+        if handle == LATE:
+            return b"%d\n" % sum(counters[LATE_REPLIES] for counters in self._shared.counters) if offset == 0 else b""
         if handle >= FIRST_SLOW:
-            await self._offload(handle, time.sleep, handle - FIRST_SLOW)
+            await self._offload(handle, time.sleep, (handle - FIRST_SLOW) / 1000)
             return SLOW[offset : offset + size]
         row = handle - FIRST_ROW
         if row % 16 == 0:
@@ -193,7 +198,5 @@ if __name__ == "__main__":
         path, "spike", workers=int(workers), trio_loop=loop == "trio", resend="no-resend" not in more
     )
     nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None)
-    operations = Spike(Path(state) / "spike.sqlite")
-    status = serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True) or "")
-    print(sum(counters[LATE_REPLIES] for counters in shared.counters))
-    sys.exit(status)
+    operations = Spike(Path(state) / "spike.sqlite", shared)
+    sys.exit(serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True) or ""))

@@ -1,6 +1,7 @@
 """Readers of the spike, each a process of its own: `python spike_reader.py ROLE MOUNTPOINT STOP_FILE SEED`.
 
-They run until STOP_FILE exists and print one JSON line: what they did, and the first thing that was wrong, if any.
+They say when they have begun, run until STOP_FILE exists, and print one JSON line: what they did, and the first thing
+that was wrong, if any.
 """
 
 import json
@@ -50,6 +51,8 @@ def main() -> None:
         except OSError as error:
             wrong = f"{role}: {error}"
         done += 1
+        if done == 1:
+            print("begun", flush=True)
     print(json.dumps({"role": role, "done": done, "wrong": wrong, "steps": steps}))
 
 

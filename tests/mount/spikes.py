@@ -32,5 +32,5 @@ class SpikeMount:
     def __exit__(self, *exception: object) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-        self.said, _ = self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
         assert not os.path.ismount(self.path)

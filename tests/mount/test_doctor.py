@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import TOUCHFS
+from machine import run_on_machine
 from mounts import touchfs
 
 
@@ -17,15 +18,16 @@ def lines(done):
     return {subject: (verdict, rest) for verdict, subject, rest in rows}
 
 
-@pytest.mark.alone  # a mount of another test that hangs is no good
-def test_a_machine_that_mounts_is_good():
-    done = touchfs("doctor")
+@pytest.mark.usefixtures("as_root")
+def test_a_machine_that_mounts_is_good(tmp_path):
+    """One without the mounts of other tests, of which one that hangs would be no good."""
+    done = run_on_machine(tmp_path, "touchfs doctor")
     assert done.returncode == 0, done.stdout
     found = lines(done)
     assert found["/dev/fuse"] == ("ok", "can be opened")
     assert found["fusermount3"][1].startswith(shutil.which("fusermount3"))
     assert found["kernel"][1].startswith(f"Linux {os.uname().release}")
-    assert found["touchfs[fuse]"][0] == "ok"
+    assert found["touchfs-shards[fuse]"][0] == "ok"
 
 
 def test_what_is_missing_is_named(tmp_path):
@@ -56,13 +58,13 @@ def test_a_place_without_room_is_named(tmp_path):
 
 
 def test_all_extras_of_users_are_listed():
-    """Those of the package, with what they need: `touchfs[s3]` needs aiohttp by way of fsspec[http]."""
+    """Those of the package, with what they need: `touchfs-shards[s3]` needs aiohttp by way of fsspec[http]."""
     with open(Path(__file__).parent.parent.parent / "pyproject.toml", "rb") as file:
         extras = set(tomllib.load(file)["project"]["optional-dependencies"])
     found = lines(touchfs("doctor"))
-    listed = {subject[8:-1] for subject in found if subject.startswith("touchfs[")}
+    listed = {subject[len("touchfs-shards[") : -1] for subject in found if subject.startswith("touchfs-shards[")}
     assert listed == extras - {"dev", "interop", "bench"}
-    assert {word.split()[0] for word in found["touchfs[s3]"][1].split(", ")} == {"fsspec", "aiohttp", "s3fs"}
+    assert {word.split()[0] for word in found["touchfs-shards[s3]"][1].split(", ")} == {"fsspec", "aiohttp", "s3fs"}
 
 
 def test_another_user_gets_advice(tmp_path):

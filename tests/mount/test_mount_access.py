@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from mounts import Mount, touchfs
+from mounts import WAYS, Mount, touchfs, ways
 
 OWNER, GROUP = 12345, 54321
 LINES = b'{"id": "one"}\n'
@@ -84,9 +84,9 @@ def test_files_show_what_their_source_shows(mount, source):
     assert shows(mounted.path / "shards") == (0, 0, 0o755)
 
 
-@pytest.mark.parametrize("options", [(), ("--workers", 2), ("--loop", "trio")], ids=["one", "two", "trio"])
-def test_others_read_what_they_can_read_at_the_source(place, source, options):
-    mounted = Mount(place / "mnt", source, "--allow-other", *options)
+@pytest.mark.parametrize("way", ways())
+def test_others_read_what_they_can_read_at_the_source(place, source, way):
+    mounted = Mount(place / "mnt", source, "--allow-other", *WAYS[way])
     try:
         users = [(OWNER, 65534), (65534, GROUP), (65534, 65534)]
         for name, shard in {"all": "all", "own": "own", "group": "group", "others": "others", "one": "below"}.items():

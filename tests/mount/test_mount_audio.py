@@ -72,6 +72,7 @@ def run(*command: "str | Path") -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.soak
 def test_a_segment_of_a_long_flac_is_read_in_little_memory(tmp_path):
     """Two hours, of which a mount decodes what is read: the first bytes, and some at the end."""
     rate, seconds = 16000, 7200

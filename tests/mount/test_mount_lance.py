@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import errno
 import hashlib
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,10 +20,11 @@ import pyarrow as pa
 import pytest
 from lance_frames import VIDEOS, frames_of, write_frames
 from mounts import Mount, touchfs
+from waiting import wait_until
 
 from touchfs.tables.frame_windows import WindowPlan
 
-ROWS = 300
+ROWS = 150
 BLOB = {"lance-encoding:blob": "true"}
 
 
@@ -51,7 +52,7 @@ def shown(mounted: Mount) -> Path:
     return mounted.path / "shards" / "rows"
 
 
-def test_many_readers_get_what_pylance_takes(rows: Path, mount) -> None:
+def test_many_readers_get_what_pylance_takes_and_the_mount_itself_does_not_load_lance(rows: Path, mount) -> None:
     mounted = mount(rows)
     expected = table(0, ROWS).to_pylist()
 
@@ -64,11 +65,6 @@ def test_many_readers_get_what_pylance_takes(rows: Path, mount) -> None:
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(check, random.Random(0).sample(range(ROWS), ROWS)))
     assert sorted(os.listdir(shown(mounted))) == [f"{i:05d}" for i in range(ROWS)]
-
-
-def test_the_mount_itself_does_not_load_lance(rows: Path, mount) -> None:
-    mounted = mount(rows)
-    (shown(mounted) / "00000" / "image.png").read_bytes()
     loaded = {pid: "pylance" in maps(pid) or "/lance/" in maps(pid) for pid in mounted.processes()}
     workers = mounted.workers()
     assert not any(loaded[pid] for pid in loaded if pid not in workers)
@@ -81,20 +77,24 @@ def maps(pid: int) -> str:
 
 def test_workers_that_are_killed_lose_nothing(rows: Path, mount) -> None:
     mounted = mount(rows, "--workers", 2)
+    # It waits for a line before each 50 rows.
     code = (
-        "import hashlib, os, sys, time; above = sys.argv[1]; digest = hashlib.sha256()\n"
-        "for name in sorted(os.listdir(above)):\n"
-        "    digest.update(open(f'{above}/{name}/image.png', 'rb').read()); time.sleep(0.02)\n"
+        "import hashlib, os, sys; above = sys.argv[1]; digest = hashlib.sha256()\n"
+        "for number, name in enumerate(sorted(os.listdir(above))):\n"
+        "    if number % 50 == 0: print(flush=True); sys.stdin.readline()\n"
+        "    digest.update(open(f'{above}/{name}/image.png', 'rb').read())\n"
         "print(digest.hexdigest())"
     )
-    readers = [
-        subprocess.Popen([sys.executable, "-c", code, shown(mounted)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for _ in range(3):
-        time.sleep(1)  # a new worker loads Lance first
-        assert all(reader.poll() is None for reader in readers)
-        os.kill(mounted.workers()[0], signal.SIGKILL)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    readers = [subprocess.Popen([sys.executable, "-c", code, shown(mounted)], **pipes) for _ in range(2)]
+    for number in range(ROWS // 50):
+        for reader in readers:
+            assert reader.stdout.readline() == "\n"
+        if number:  # some rows were read
+            os.kill(wait_until(mounted.workers)[0], signal.SIGKILL)
+        for reader in readers:
+            reader.stdin.write("\n")
+            reader.stdin.flush()
     digests = {reader.communicate(timeout=60)[0].strip() for reader in readers}
     images = b"".join(row["image"] for row in table(0, ROWS).to_pylist())
     assert [reader.returncode for reader in readers] == [0, 0] and digests == {hashlib.sha256(images).hexdigest()}
@@ -106,19 +106,20 @@ def test_a_new_version_is_shown_after_a_reload_and_an_old_one_that_is_gone_is_st
     lance.write_dataset(table(ROWS, 2), rows, mode="append")
     assert (shown(mounted) / "00007" / "row.json").read_bytes()
     lance.dataset(rows).cleanup_old_versions(older_than=datetime.timedelta(0), delete_unverified=True)
-    with pytest.raises(OSError) as stale:
-        wait_for_error(shown(mounted))
-    assert stale.value.errno == errno.ESTALE
+    numbers = itertools.cycle(range(20, ROWS))
+    assert wait_until(lambda: error_of(shown(mounted) / f"{next(numbers):05d}")) == errno.ESTALE
     assert touchfs("reload", mounted.path).returncode == 0
     assert set(os.listdir(shown(mounted))) - names == {f"{ROWS:05d}", f"{ROWS + 1:05d}"}
     assert (shown(mounted) / f"{ROWS:05d}" / "image.png").read_bytes() == table(ROWS, 2).to_pylist()[0]["image"]
 
 
-def wait_for_error(above: Path) -> None:
-    for row in range(20, ROWS):
-        (above / f"{row:05d}" / "image.png").read_bytes()
-        (above / f"{row:05d}" / "row.json").read_bytes()
-        time.sleep(0.05)
+def error_of(row: Path) -> int | None:
+    try:
+        (row / "image.png").read_bytes()
+        (row / "row.json").read_bytes()
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def test_windows_through_the_kernel(tmp_path: Path, mount) -> None:

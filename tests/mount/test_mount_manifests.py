@@ -9,21 +9,14 @@ import os
 import subprocess
 import tarfile
 import wave
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import datasets
-import duckdb
-import lhotse
 import numpy as np
-import pandas
-import polars
-import pyarrow
-import pyarrow.dataset
 import pytest
 import soundfile
-from lhotse.kaldi import load_kaldi_data_dir
-from mounts import touchfs
+from mounts import Mount, touchfs
 
 RATE = 8000
 LISTS = [
@@ -63,6 +56,14 @@ def dataset(tmp_path_factory) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def mounted(dataset, tmp_path_factory) -> Iterator[Mount]:
+    """For tests that only read."""
+    mounted = Mount(tmp_path_factory.mktemp("mounted") / "mnt", dataset)
+    yield mounted
+    mounted.end()
+
+
 def test_a_listing_makes_no_lists(mount, dataset, tmp_path):
     mounted = mount(dataset, "--scratch-dir", tmp_path / "scratch")
     found = subprocess.run(["find", mounted.path, "-type", "f"], capture_output=True, check=True, text=True).stdout
@@ -72,8 +73,7 @@ def test_a_listing_makes_no_lists(mount, dataset, tmp_path):
     assert (tmp_path / "scratch").exists()
 
 
-def test_sizes_are_those_of_the_contents(mount, dataset):
-    mounted = mount(dataset)
+def test_sizes_are_those_of_the_contents(mounted, tmp_path):
     place = mounted.path / "manifests"
     found = subprocess.run(
         ["find", place, "-type", "f", "-printf", "%P %s\n"], capture_output=True, check=True, text=True
@@ -82,14 +82,16 @@ def test_sizes_are_those_of_the_contents(mount, dataset):
     assert sorted(sizes) == sorted(LISTS)
     for name, size in sizes.items():
         assert len((place / name).read_bytes()) == size
-    assert subprocess.run(["cp", "-r", place, mounted.path.parent / "copy"], check=False).returncode == 0
+    assert subprocess.run(["cp", "-r", place, tmp_path / "copy"], check=False).returncode == 0
     for name in LISTS:
-        assert (mounted.path.parent / "copy" / name).read_bytes() == (place / name).read_bytes()
+        assert (tmp_path / "copy" / name).read_bytes() == (place / name).read_bytes()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lhotse_reads_kaldis_lists_and_its_own(mount, dataset):
-    mounted = mount(dataset)
+def test_lhotse_reads_kaldis_lists_and_its_own(mounted):
+    import lhotse  # as other peers, only here: each process of the tests imports all files of tests
+    from lhotse.kaldi import load_kaldi_data_dir
+
     recordings, supervisions, _ = load_kaldi_data_dir(mounted.path / "manifests" / "kaldi", RATE)
     ids = dict(zip(["talks/monday", "a=20b", "💬", "é=3D"], KEYS, strict=True))
     assert {recording.id for recording in recordings} == ids.keys()
@@ -112,8 +114,9 @@ def test_lhotse_reads_kaldis_lists_and_its_own(mount, dataset):
             )
 
 
-def test_nemo_and_wenet_and_an_audio_folder_name_what_is_there(mount, dataset):
-    mounted = mount(dataset)
+def test_nemo_and_wenet_and_an_audio_folder_name_what_is_there(mounted):
+    import pandas
+
     place = mounted.path / "manifests"
     lines = [json.loads(line) for line in (place / "nemo_manifest.jsonl").read_text().splitlines()]
     assert len(lines) == 6
@@ -139,6 +142,8 @@ def test_nemo_and_wenet_and_an_audio_folder_name_what_is_there(mount, dataset):
 @pytest.fixture
 def load_dataset(tmp_path, monkeypatch):
     """Hugging Face's `load_dataset` of an AudioFolder, without a network, and with a cache of its own."""
+    import datasets
+
     for name in ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.setattr(datasets.config, name, True)
     yield partial(datasets.load_dataset, "audiofolder", cache_dir=str(tmp_path / "cache"), split="train")
@@ -147,9 +152,11 @@ def load_dataset(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("streaming", [False, True])
-def test_datasets_loads_an_audio_folder(mount, dataset, load_dataset, streaming):
+def test_datasets_loads_an_audio_folder(mounted, load_dataset, streaming):
     """Rows, paths and bytes, with decoding off."""
-    place = mount(dataset).path / "manifests" / "hf"
+    import datasets
+
+    place = mounted.path / "manifests" / "hf"
     loaded = load_dataset(data_files=str(place / "metadata.csv"), streaming=streaming)
     rows = {row["audio"]["path"]: row for row in loaded.cast_column("audio", datasets.Audio(decode=False))}
     segments = {f"segments/0/{key}/{i:04d}.wav": (key, SEGMENTS[i]) for key in KEYS[:2] for i in range(2)}
@@ -165,8 +172,11 @@ def test_datasets_loads_an_audio_folder(mount, dataset, load_dataset, streaming)
         assert data[44:] == samples_of(key)[first:last].tobytes()
 
 
-def test_arrow_libraries_open_the_catalog(mount, dataset):
-    catalog = mount(dataset).path / "manifests" / "catalog.arrow"
+def test_arrow_libraries_open_the_catalog(mounted):
+    import pandas
+    import pyarrow
+
+    catalog = mounted.path / "manifests" / "catalog.arrow"
     with pyarrow.memory_map(os.fspath(catalog)) as file:
         table = pyarrow.ipc.open_file(file).read_all()
         table.validate(full=True)
@@ -177,8 +187,12 @@ def test_arrow_libraries_open_the_catalog(mount, dataset):
         assert frame[frame["speaker"] == "Ann Lee"]["duration"].tolist() == [0.25, 0.25]
 
 
-def test_polars_and_duckdb_open_the_catalog(mount, dataset):
-    catalog = mount(dataset).path / "manifests" / "catalog.arrow"
+def test_polars_and_duckdb_open_the_catalog(mounted):
+    import duckdb
+    import polars
+    import pyarrow.dataset
+
+    catalog = mounted.path / "manifests" / "catalog.arrow"
     frame = polars.scan_ipc(catalog).filter(polars.col("speaker") == "Ann Lee").select("duration").collect()
     assert frame["duration"].to_list() == [0.25, 0.25]
     utterances = pyarrow.dataset.dataset(catalog, format="arrow")  # noqa: F841  the query names it

@@ -10,7 +10,7 @@ import pytest
 from command import TOUCHFS
 from mounts import touchfs
 
-SHARDS, LIMIT = 1300, 1024
+SHARDS, LIMIT = 400, 256
 FEW = 64
 
 

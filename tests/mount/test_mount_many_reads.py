@@ -10,7 +10,7 @@ from pathlib import Path
 
 from touchfs_mount.requests.data_tree import CONTENTS_KEPT
 
-THREADS, SECONDS = 6, 2.5
+THREADS, SECONDS = 6, 1.2
 # The pages of the mount's files are dropped before each read, so each read is a request.
 SIZE = 9000
 

@@ -199,7 +199,7 @@ def use(mounted: Mount) -> None:
     assert touchfs("reload", mounted.path).returncode == 0
 
 
-@pytest.mark.parametrize("rows", [24, 10])
+@pytest.mark.parametrize("rows", [24, pytest.param(10, marks=pytest.mark.variant)])
 def test_a_terminal_shows_all_rows(mount, speech, tmp_path, rows):
     """Those of a mount in use fit into 24; on a terminal that is smaller they scroll."""
     mounted = mount(speech, "--state-dir", tmp_path / "state")

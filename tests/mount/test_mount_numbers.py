@@ -4,16 +4,23 @@ import os
 import signal
 import tarfile
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import soundfile
 from mount_numbers import Numbers, numbers_of
-from mounts import Mount, touchfs
+from mounts import WAYS, Mount, touchfs, ways
 from slow import readers, slow
 from waiting import wait_until
 
-WAYS = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
+
+@pytest.fixture(scope="module")
+def plain(speech, tmp_path_factory) -> Iterator[Mount]:
+    """A mount that several tests read."""
+    mounted = Mount(tmp_path_factory.mktemp("plain") / "mnt", speech)
+    yield mounted
+    mounted.end()
 
 
 def settled(mounted: Mount) -> Numbers:
@@ -28,7 +35,7 @@ def settled(mounted: Mount) -> Numbers:
     return wait_until(look)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ways("two-workers"))
 def test_what_readers_do_is_counted_exactly(mount, speech, way):
     mounted = mount(speech, *WAYS[way])
     files = sorted(mounted.files())
@@ -67,9 +74,8 @@ def test_one_open_of_each_file_is_one_request(mount, speech):
     assert after.total("read_bytes") - before.total("read_bytes") == size + before.size
 
 
-def test_errors_are_counted_by_errno(mount, speech):
-    mounted = mount(speech)
-    path = next(mounted.files())
+def test_errors_are_counted_by_errno(plain):
+    mounted, path = plain, next(plain.files())
     before = numbers_of(mounted)
     for _ in range(3):
         with pytest.raises(OSError):
@@ -127,9 +133,8 @@ def test_a_window_of_a_recording_answers_several_reads(mount, tmp_path):
     assert hits > 0 and misses > 0
 
 
-@pytest.mark.parametrize("way", ["two-workers"])
-def test_killed_workers_lose_nothing(mount, speech, way):
-    mounted = mount(speech, *WAYS[way])
+def test_killed_workers_lose_nothing(mount, speech):
+    mounted = mount(speech, "--workers", 2)
     for path in mounted.files():
         path.read_bytes()
     before = settled(mounted)
@@ -148,7 +153,7 @@ def test_killed_workers_lose_nothing(mount, speech, way):
     wait_until(lambda: numbers_of(mounted)["touchfs_requests_in_flight",] == 1)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ways())
 def test_steps_are_counted_once(mount, speech, tmp_path, way):
     mounted = mount(speech, "--state-dir", tmp_path / "state", *WAYS[way])
     train = mounted.path / ".touchfs/iterators/train"
@@ -161,7 +166,7 @@ def test_steps_are_counted_once(mount, speech, tmp_path, way):
     assert numbers_of(mounted).total("iterator_steps") == 7
 
 
-@pytest.mark.parametrize("way", ["one-worker", "trio"])
+@pytest.mark.parametrize("way", ways("one-worker", "trio"))
 def test_a_request_that_waits_is_in_flight_and_its_wait_is_counted(mount, copied, tmp_path, way):
     def in_flight() -> float:
         return numbers_of(mounted)["touchfs_requests_in_flight",]
@@ -185,16 +190,14 @@ def test_a_request_that_waits_is_in_flight_and_its_wait_is_counted(mount, copied
         wait_until(lambda: in_flight() == idle)
 
 
-def test_reloads_are_counted(mount, speech):
-    mounted = mount(speech)
-    assert touchfs("reload", mounted.path).returncode == 0
-    assert numbers_of(mounted).total("reloads") == 1
+def test_reloads_are_counted(plain):
+    assert touchfs("reload", plain.path).returncode == 0
+    assert numbers_of(plain).total("reloads") == 1
 
 
-def test_labels_hold_no_names_of_samples(mount, speech):
-    mounted = mount(speech)
-    paths = [path.relative_to(mounted.path / "shards") for path in (mounted.path / "shards").rglob("*")]
+def test_labels_hold_no_names_of_samples(plain):
+    paths = [path.relative_to(plain.path / "shards") for path in (plain.path / "shards").rglob("*")]
     names = {part for path in paths for part in path.with_suffix("").parts if len(part) > 2}
     assert len(names) > 10
-    text = (mounted.path / ".touchfs/stats").read_text()
+    text = (plain.path / ".touchfs/stats").read_text()
     assert [name for name in names if name in text] == []

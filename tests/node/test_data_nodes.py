@@ -118,8 +118,8 @@ def test_fields_of_a_shar_from_commands() -> None:
 
 
 def test_a_shar_from_commands_is_resumed_exactly() -> None:
-    fields = {name: piped("cat", paths) for name, paths in data.shar_fields(False, "lang", "recording").items()}
-    check_restore(lambda: LazySharIterator(fields, shuffle_shards=True, seed=1))
+    fields = {name: piped("cat", paths) for name, paths in data.shar_fields(False, "lang").items()}
+    check_restore(lambda: LazySharIterator(fields, shuffle_shards=True, seed=1), items=4)  # of more than one shard
 
 
 @pytest.mark.parametrize(("command", "status"), [("cat /dev/zero | head -c 999; false", 1), ("no-such-command", 127)])

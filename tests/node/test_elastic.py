@@ -59,7 +59,7 @@ def go(make: Make, merged: Any, taken: list[int | None]) -> tuple[list[Any], lis
     return seen, states
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     st.integers(0, 40),
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=3),
@@ -113,7 +113,7 @@ GRAPHS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=settings().max_examples // 4)
 @given(
     before=st.lists(st.integers(0, 8), min_size=1, max_size=5),
     between=st.lists(st.integers(0, 5), min_size=1, max_size=5),
@@ -159,8 +159,13 @@ MIXERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", MIXERS)
-@pytest.mark.parametrize("epoch", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "epoch"),
+    [
+        *((name, 0) for name in MIXERS),
+        *(pytest.param(name, 2, marks=[pytest.mark.variant] if " of " in name else []) for name in MIXERS),
+    ],
+)
 def test_an_item_keeps_its_noise_on_any_rank(name: str, epoch: int) -> None:
     def make(rank: int, world_size: int) -> IteratorNode:
         node = MIXERS[name](rank, world_size)
@@ -403,15 +408,15 @@ def test_positions_that_no_rank_can_have_are_refused() -> None:
 
 def test_nothing_is_lost_over_many_topologies() -> None:
     make = GRAPHS["chain"]
-    for old in range(1, 8):
-        for new in range(1, 8):
+    for old in (1, 2, 4, 7):
+        for new in (1, 3, 5, 7):
             seen, states = go(make, None, [3] * old)
             if any(state["state"]["epoch"] == 0 for state in states):
                 seen += go(make, merge_states(states), [None] * new)[0]
             assert sorted(chain(seen)) == list(range(23)), (old, new)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(sorted(GRAPHS)),
     st.randoms(use_true_random=False),
@@ -432,7 +437,6 @@ def test_damaged_states_are_refused_or_go_on(name: str, random: Any, value: Any)
         return
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.integers(5, 25),  # so that each rank has something
     st.integers(1, 3),

@@ -45,8 +45,19 @@ def flat(batches: Any) -> list[int]:
     return [int(number) for batch in batches for number in (batch if isinstance(batch, list) else [batch])]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2, "collate_fn": list}])
-@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (1, 2), (2, 2)])
+BATCHES = {"batch_size": 2, "collate_fn": list}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers", "options"),
+    [
+        (1, 0, {}),
+        (1, 2, BATCHES),
+        (2, 2, {}),
+        *(pytest.param(ranks, *more, marks=pytest.mark.variant) for ranks, *more in [(1, 0, BATCHES), (1, 2, {})]),
+        pytest.param(2, 2, BATCHES, marks=pytest.mark.variant),
+    ],
+)
 def test_other_workers_and_ranks_go_on_from_the_states_of_loaders(
     monkeypatch: pytest.MonkeyPatch, ranks: int, workers: int, options: dict[str, Any]
 ) -> None:

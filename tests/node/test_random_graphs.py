@@ -1,6 +1,7 @@
 """Graphs of every kind of node below every other, and random ones: each resumes exactly or refuses to be saved.
 
-`TOUCHFS_GRAPHS` sets how many random graphs are tried (`make soak`: 6,400).
+`make test` tries an eighth of the pairs, in which each kind is below and above others, and some random graphs; `make
+test-all` tries all. `TOUCHFS_GRAPHS` sets how many are random (`make soak`: 6,400).
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ from touchfs.node.core.iterator_node import children_of
 from touchfs.testing import check_restore
 
 GRAPHS = int(os.environ.get("TOUCHFS_GRAPHS", "100"))
-# Items of an endless graph, and of one that is much repeated.
-ITEMS = 10
 
 
-def check(recipe: Recipe) -> None:
+def check(recipe: Recipe, items: int) -> None:
+    """Over so many items of an endless graph, and of one that is much repeated."""
     node = recipe()
     assert node.is_checkpointable == recipe.saves or recipe.kind == "foreign"
     assert supports_graph_restore(node) == recipe.restores
     if recipe.saves:
-        check_restore(recipe, ITEMS)
+        check_restore(recipe, items)
         return
-    list(islice(node, ITEMS))
+    list(islice(node, items))
     with pytest.raises(UsageError, match="not checkpointable"):
         collect_state_dict(node)
 
@@ -45,21 +45,28 @@ def test_no_node_is_left_out() -> None:
     assert {kind for kind in every if issubclass(kind, IteratorNode)} - found == {IteratorNode, PairNode}
 
 
+PARTS = 8
+ITEMS = [6, *[10] * (PARTS - 1)]
+PART = pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.variant) for i in range(1, PARTS))])
+
+
+@PART
 @pytest.mark.parametrize("kind", COMPOSITES)
-def test_every_kind_of_node_below_this_one(kind: str) -> None:
-    for recipe in [recipe for pair in GRAPHS_OF_PAIRS if pair[0] == kind for recipe in graphs_of_pair(*pair)]:
-        _check(recipe)
+def test_every_kind_of_node_below_this_one(kind: str, part: int) -> None:
+    recipes = [recipe for pair in GRAPHS_OF_PAIRS if pair[0] == kind for recipe in graphs_of_pair(*pair)]
+    for recipe in recipes[(COMPOSITES.index(kind) + part) % PARTS :: PARTS]:
+        _check(recipe, ITEMS[part])
 
 
-@pytest.mark.parametrize("part", range(10))
+@PART
 def test_random_graphs(part: int) -> None:
-    for number in range(part, GRAPHS, 10):
-        _check(random_graph(Random(number)))
+    for number in range(part, GRAPHS, PARTS):
+        _check(random_graph(Random(number)), ITEMS[part])
 
 
-def _check(recipe: Recipe) -> None:
+def _check(recipe: Recipe, items: int) -> None:
     try:
-        check(recipe)
+        check(recipe, items)
     except BaseException as error:
         error.add_note(f"the graph is {recipe}")
         raise

@@ -130,6 +130,7 @@ def test_below_other_nodes_they_resume_exactly() -> None:
     check_restore(lambda: BUCKETING(LazyRepeater(cuts(7))), items=9)
 
 
+@pytest.mark.variant
 def test_in_a_new_process() -> None:
     check_restore(_for_a_process, fresh_process=True)
 
@@ -138,7 +139,7 @@ def _for_a_process() -> IteratorNode:
     return LazyIteratorChain(SAMPLERS["bucketing, shuffled"](cuts(7)), SAMPLERS["dynamic, shuffled"](cuts(6)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.integers(0, 30),
     st.none() | st.floats(1, 60),
@@ -465,7 +466,7 @@ def test_a_state_that_lacks_something_is_refused(field: str) -> None:
         restore_state_dict(BUCKETING(cuts()), state)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(sorted(SAMPLERS)),
     st.randoms(use_true_random=False),

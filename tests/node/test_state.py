@@ -123,7 +123,7 @@ def test_nothing_is_no_state() -> None:
         restore_state_dict(leaf(), leaf().state_dict())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(sorted(set(GRAPHS) - {"prefetcher"})),
     st.integers(0, 4),

@@ -16,6 +16,7 @@ TOKENS = st.recursive(st.integers() | st.text(), lambda parts: st.lists(parts).m
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts),
+    max_leaves=10,
 )
 
 

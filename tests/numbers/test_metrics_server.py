@@ -189,20 +189,21 @@ def test_slow_clients_are_cut_off_and_keep_nobody_out(monkeypatch):
     monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.3)
 
     async def act(port: int) -> None:
-        async def drip(done: list[int]) -> None:
+        async def drip(done: list[int], task_status: trio.TaskStatus[None]) -> None:
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"G")
+                task_status.started()
                 try:
                     while True:
-                        await stream.send_all(b"G")
                         await trio.sleep(0.05)
+                        await stream.send_all(b"G")
                 except trio.BrokenResourceError:
                     done.append(1)
 
         done: list[int] = []
         async with trio.open_nursery() as nursery:
             for _ in range(2 * CONNECTIONS_MAX):
-                nursery.start_soon(drip, done)
-            await trio.sleep(0.1)
+                await nursery.start(drip, done)
             assert status_of(await answer_to(port, request())) == 200
         assert len(done) == 2 * CONNECTIONS_MAX
 

@@ -2,8 +2,8 @@
 
 import errno
 import os
+import random
 import signal
-import time
 
 import pytest
 from hypothesis import given
@@ -60,7 +60,7 @@ def test_slots_are_summed_and_do_not_mix():
 
 def test_nothing_that_killed_workers_counted_is_lost():
     """Each of them says how many requests it has counted; it may have been killed within the next one."""
-    numbers, least = MountNumbers(1), 0
+    numbers, least, dice = MountNumbers(1), 0, random.Random(1)
     for _ in range(5):
         reading, writing = os.pipe()
         pid = os.fork()
@@ -70,8 +70,9 @@ def test_nothing_that_killed_workers_counted_is_lost():
                 numbers.workers[0].add_read(7)
                 os.write(writing, b".")
         os.close(writing)
-        before, reported = least, len(os.read(reading, 1))  # on a busy machine it takes a while to begin
-        time.sleep(0.02)
+        before, reported, enough = least, 0, dice.randrange(1, 2000)
+        while reported < enough:
+            reported += len(os.read(reading, 1 << 16))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         while piece := os.read(reading, 1 << 16):

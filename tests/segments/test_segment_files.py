@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from touchfs.errors import FormatError
+from touchfs.segments import sidecar
 from touchfs.segments.segment import Segment
 from touchfs.segments.sidecar import FILE_RULES, parse
 
@@ -288,9 +289,11 @@ def test_markup_that_takes_no_time(text: str, shown_text: str) -> None:
     assert cue.speaker is None
 
 
-def test_texts_that_are_too_long_together() -> None:
+@pytest.mark.parametrize("most", [2_000_000, pytest.param(sidecar.CHARACTERS_MAX, marks=pytest.mark.variant)])
+def test_texts_that_are_too_long_together(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidecar, "CHARACTERS_MAX", most)
     cue = b"00:00:01,500 --> 00:00:03,000\n" + b"x" * 1_000_000 + b"\n\n"
-    with pytest.raises(FormatError, match="more than 262,144 segments or 67,108,864 characters"):
+    with pytest.raises(FormatError, match=f"more than 262,144 segments or {most:,} characters"):
         parse("srt", (cue for _ in range(100)))
 
 

@@ -162,7 +162,7 @@ def test_an_extra_that_is_missing_is_not_remembered(tmp_path: Path, monkeypatch:
     path = write(tmp_path / "x.jsonl.zst", LINES)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "zstandard", None)
-        assert "pip install 'touchfs[zstd]'" in open_dataset(str(path)).shards[0].report
+        assert "pip install 'touchfs-shards[zstd]'" in open_dataset(str(path)).shards[0].report
     assert open_dataset(str(path)).samples == 2
 
 

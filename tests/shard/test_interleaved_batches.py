@@ -88,7 +88,7 @@ def identity(batch):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 3)
 @given(shards=SHARDS, limit=st.integers(1, 3000), on_read=st.booleans())
 def test_batches(tmp_path_factory, kind, shards, limit, on_read):
     place = tmp_path_factory.mktemp("shards")
@@ -180,6 +180,7 @@ print(rows)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
 def test_memory_is_bounded_by_the_limit_and_not_by_the_file(tmp_path, kind):
     """A file of 100 MB, in batches of 8 MB; one row group of Parquet has all of it."""

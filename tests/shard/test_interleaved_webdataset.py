@@ -350,10 +350,11 @@ def test_a_sparse_member_has_no_range(tmp_path):
     assert row["binary_content"] == image
 
 
-def test_every_damage_is_one_error_or_rows(tmp_path):
+@pytest.mark.parametrize("every", [311, pytest.param(61, marks=pytest.mark.variant)])
+def test_every_damage_is_one_error_or_rows(tmp_path, every):
     path = make_wds_tar(tmp_path / "x.tar", [mint_sample(1, 2), WdsSample("a", ["t"], ["a.1"], {"a.1": b"x"})])
     data = path.read_bytes()
-    for at in range(0, len(data), 61):
+    for at in range(0, len(data), every):
         path.write_bytes(bytes([*data[:at], data[at] ^ 0x15, *data[at + 1 :]]))
         for parameters in ({"materialize_on_read": True}, {"max_batch_bytes": 500}):
             try:

@@ -60,7 +60,7 @@ def test_a_byte_order_mark(tmp_path: Path) -> None:
     assert shown(tmp_path / "x.jsonl") == ({"a.json": b'\xef\xbb\xbf{"id": "a"}\n', "b.json": b'{"id": "b"}\n'}, "")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     st.lists(
         st.sampled_from(["", " ", "\r"]) | st.dictionaries(st.sampled_from(["id", "key", "x"]), st.text(max_size=9))

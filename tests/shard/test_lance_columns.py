@@ -21,7 +21,7 @@ ROWS = 2 * ROWS_AT_ONCE + 7
 OPTIONS = Options(features=json.dumps({"label": {"type": "ClassLabel", "names": ["cat", "dog", "cow"]}}))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def table() -> pa.Table:
     rows = range(ROWS)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i) for i in range(2 * ROWS)], pa.float32()), 2)
@@ -57,17 +57,20 @@ def links(path: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_whole_columns_are_those_of_arrow(tmp_path: Path, table: pa.Table, version: Any) -> None:
-    arrow = write_arrow(tmp_path / "rows.arrow", table)
+@pytest.fixture(scope="module")
+def arrow(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> Path:
+    return write_arrow(tmp_path_factory.mktemp("arrow") / "rows.arrow", table)
+
+
+@pytest.mark.parametrize("version", [pytest.param("2.1", marks=pytest.mark.variant), "2.2"])
+def test_whole_columns_are_those_of_arrow(tmp_path: Path, table: pa.Table, arrow: Path, version: Any) -> None:
     lance.write_dataset(table, tmp_path / "rows.lance", data_storage_version=version, max_rows_per_file=900)
     found = columns(tmp_path / "rows.lance")
     assert found == columns(arrow)
     assert sorted(found) == ["id.jsonl", "image.jsonl", "label.jsonl", "number.npy", "tags.jsonl", "vector.npy"]
 
 
-def test_labels_are_those_of_arrow(tmp_path: Path, table: pa.Table) -> None:
-    arrow = write_arrow(tmp_path / "rows.arrow", table)
+def test_labels_are_those_of_arrow(tmp_path: Path, table: pa.Table, arrow: Path) -> None:
     lance.write_dataset(table, tmp_path / "rows.lance")
     found = links(tmp_path / "rows.lance")
     assert found == links(arrow)

@@ -522,7 +522,8 @@ def test_cuts_that_are_none(tmp_path: Path) -> None:
 # Damage
 
 
-def test_a_tar_that_is_cut_short_serves_what_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.variant)])
+def test_a_tar_that_is_cut_short_serves_what_is_there(tmp_path: Path, every: int) -> None:
     keys = [f"k{i}" for i in range(5)]
     path = write_lines(tmp_path / "cuts.jsonl", *map(cut, keys))
     whole = write_tar(
@@ -531,7 +532,7 @@ def test_a_tar_that_is_cut_short_serves_what_is_there(tmp_path: Path) -> None:
     data = whole.read_bytes()
     with tarfile.open(whole) as tar:
         members = {member.name: member for member in tar}
-    for size in sorted({512 * i + j for i in range(len(data) // 512) for j in (0, 100)}):
+    for size in [512 * i + j for i in range(len(data) // 512) for j in (0, 100)][::every]:
         whole.write_bytes(data[:size])
         shard = open_shard(str(path))
         in_time = [i for i, key in enumerate(keys) if members[f"{key}.wav"].offset_data + len(wav(i)) <= size]
@@ -772,7 +773,7 @@ def test_cuts_without_a_recording_have_the_texts_of_their_segments(tmp_path: Pat
 
 def test_little_is_kept_of_a_cut(tmp_path: Path) -> None:
     """Not its JSON, of which there may be much."""
-    count = 2000
+    count = 700
     supervisions = [{"id": f"s{i}", "start": i, "duration": 1, "text": "text " * 5} for i in range(20)]
     path = write_lines(tmp_path / "cuts.jsonl", *(cut(f"cut-{i:06d}", supervisions=supervisions) for i in range(count)))
     write_tar(tmp_path / "recording.tar", [m for i in range(count) for m in missing(f"cut-{i:06d}")])

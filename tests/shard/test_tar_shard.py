@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from conformance import Expected, check_shard
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from shown import files
 
@@ -252,7 +252,6 @@ names = (
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(names, st.binary(max_size=1200)), max_size=12), st.sampled_from(FORMATS), st.sampled_from([0, 1])
 )

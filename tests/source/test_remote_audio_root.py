@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import soundfile
 from command import TOUCHFS
 from range_server import SlowReplies, range_server
-from stores import STORES, place_in
+from stores import place_in
 
 import touchfs
 from touchfs.errors import ChangedError, UsageError
@@ -85,7 +84,9 @@ def web_server():
         yield f"{server.url}/set", lambda name, data, *etag: server.put(f"/set/{name}", data, *etag)
 
 
-@pytest.mark.parametrize("store", ["http", *STORES])
+@pytest.mark.parametrize(
+    "store", ["http", "sftp", *(pytest.param(each, marks=pytest.mark.variant) for each in ("s3", "gs", "az", "hf"))]
+)
 def test_it_is_shown_as_from_a_disk(store, files, tmp_path, monkeypatch):
     (tmp_path / "root").mkdir()
     with web_server() if store == "http" else place_in(store, tmp_path, monkeypatch) as (url, put):
@@ -139,7 +140,7 @@ def test_commands(files):
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        for place in ("shards/list/pcm.wav", "segments/list/pcm/0000.wav", "segments/list/coded/0000.wav"):
+        for place in ("shards/list/pcm.wav", "segments/list/coded/0000.wav"):
             there = run("cat", "--audio-root", url, f"{url}/list.jsonl:{place}")
             assert there == run("cat", "--audio-root", files, f"{files}/list.jsonl:{place}")
 
@@ -179,18 +180,17 @@ def test_a_store_that_does_not_answer_is_asked_once(files, tmp_path):
         tmp_path / "many.jsonl", [{"key": str(number), "audio_filepath": "a.wav"} for number in range(50)]
     )
 
-    def shown(root):
-        command = [TOUCHFS, "ls", "--timeout", "2", "--audio-root", root, f"{source}:shards/many"]
+    def shown(root, timeout):
+        command = [TOUCHFS, "ls", "--timeout", timeout, "--audio-root", root, f"{source}:shards/many"]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.split()
 
     with range_server() as server:
         server.put("/set/a.wav", (files / "a.wav").read_bytes())
         server.fault = lambda: "503"
-        begun = time.monotonic()
-        assert shown(f"{server.url}/set") == ["ERROR.txt"]
-        assert time.monotonic() - begun < 50
+        assert shown(f"{server.url}/set", "0.5") == ["ERROR.txt"]
+        assert len(server.ranges) < 50, "which are the lines"
         server.fault = lambda: None
-        assert sum(name.endswith(".wav") for name in shown(f"{server.url}/set")) == 50
+        assert sum(name.endswith(".wav") for name in shown(f"{server.url}/set", "60")) == 50
 
 
 @pytest.mark.parametrize("root", ["http://127.0.0.1/set?signature=1", "http://me:secret@127.0.0.1/set", "file:///set"])

@@ -7,21 +7,23 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from range_server import FAULTS, range_server, some_faults
+from waiting import wait_until
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, UsageError
 from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK, SMALL
+from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.kept import KEPT
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.source.store import FileType
 
-FAULTS_WANTED = int(os.environ.get("TOUCHFS_FAULTS", "300"))
+# By `make test`, `make test-all` and `make soak`.
+FAULTS_WANTED = [60, pytest.param(300, marks=pytest.mark.variant), pytest.param(10_000, marks=pytest.mark.soak)]
 SIZE = 7 * BLOCK + 12_345
 
 
@@ -84,10 +86,7 @@ def test_whoever_reads_on_is_read_ahead_for(server, data):
     for start in range(0, 5 * BLOCK, 65536):
         assert file.read(start, 65536) == data[start : start + 65536]
         assert file.read(SIZE - 5 * 65536, 100) == data[SIZE - 5 * 65536 :][:100]
-    until = time.monotonic() + 20
-    while max(stop for _, _, stop in server.ranges) < 7 * BLOCK and time.monotonic() < until:
-        time.sleep(0.01)
-    assert max(stop for _, _, stop in server.ranges) >= 7 * BLOCK
+    wait_until(lambda: max(stop for _, _, stop in server.ranges) >= 7 * BLOCK)
     assert sum(stop - start for _, start, stop in server.ranges) <= SIZE + BLOCK
 
 
@@ -99,7 +98,8 @@ def test_a_fault_that_passes(server, data, fault):
     assert file.read(5 * BLOCK - 10, 20) == data[5 * BLOCK - 10 : 5 * BLOCK + 10]
 
 
-def test_many_faults_and_no_wrong_byte(server, data, monkeypatch):
+@pytest.mark.parametrize("wanted", FAULTS_WANTED)
+def test_many_faults_and_no_wrong_byte(server, data, monkeypatch, wanted):
     """Every second request fails in some way, for several readers at once. No block is kept."""
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
     server.fault = some_faults(3, 0.5)
@@ -107,7 +107,7 @@ def test_many_faults_and_no_wrong_byte(server, data, monkeypatch):
     def read(seed):
         file = DATA.open(server.put(f"/many-{seed}.bin", data))
         chooser, begun = random.Random(seed), len(server.ranges)
-        while len(server.ranges) - begun < 2 * FAULTS_WANTED:
+        while len(server.ranges) - begun < 2 * wanted:
             forget()
             start = chooser.randrange(SIZE - 1000)
             assert file.read(start, 1000) == data[start : start + 1000]
@@ -199,21 +199,22 @@ def test_a_version_that_changes_while_it_is_read(server, data):
         file.read(BLOCK, SIZE - BLOCK)
 
 
-def test_versions_are_not_mixed_while_faults_go_on(server, data, monkeypatch):
+@pytest.mark.parametrize("wanted", FAULTS_WANTED)
+def test_versions_are_not_mixed_while_faults_go_on(server, data, monkeypatch, wanted):
     """The file is replaced again and again while several read all of it: each read is of one version, or an error."""
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
     versions = {'"0"': data, '"1"': data[::-1]}
     url = server.put("/versions.bin", data, '"0"')
-    faults, chooser, seen = some_faults(5, 0.3), random.Random(6), []
+    faults, chooser, changes, seen = some_faults(5, 0.3), random.Random(6), max(0.03, 2 / wanted), []
 
     def fault():
-        if chooser.random() < 0.03:
+        if chooser.random() < changes:
             etag = chooser.choice(sorted(versions))
             server.put("/versions.bin", versions[etag], etag)
         return faults()
 
     def read(_):
-        for _ in range(FAULTS_WANTED // 20):
+        for _ in range(wanted // 20):
             forget()
             file = DATA.open(url)
             try:
@@ -373,7 +374,8 @@ def test_pages_of_a_listing_that_repeat_end_in_time(server, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "2")
     server.put("/data", PAGE)
+    resolve("s3://data/set")  # to make a client takes a moment
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "0.5")
     with pytest.raises(SourceError, match="in time"):
         DATA.list("s3://data/set")

@@ -2,10 +2,11 @@
 
 import random
 import threading
-import time
+from itertools import count
 
 import pytest
 from range_server import range_server
+from waiting import wait_until
 
 from touchfs.source.data import DATA
 from touchfs.source.remote import flights, kept
@@ -66,9 +67,12 @@ def test_a_store_with_room_again_is_used_again(server, monkeypatch):
     DATA.open(server.put("/a.bin", data)).read(0, BLOCK)
     WRITE_BEHIND.wait()
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1G")
-    time.sleep(0.1)
-    DATA.open(server.put("/b.bin", data)).read(0, BLOCK)
-    deadline = time.monotonic() + 10
-    while len(Scratch.configured().values()) != 1:  # it is kept behind the answer
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    number = count()
+
+    def is_kept() -> bool:
+        """Once the refusal is forgotten, and the disk has what is kept behind the answer."""
+        DATA.open(server.put(f"/{next(number)}.bin", data)).read(0, BLOCK)
+        WRITE_BEHIND.wait()
+        return bool(Scratch.configured().values())
+
+    wait_until(is_kept)

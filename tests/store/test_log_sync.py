@@ -4,12 +4,12 @@ import errno
 import os
 import shutil
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from multiprocessing import get_context
 
 import pytest
+from waiting import wait_until
 
 from touchfs.errors import StateError
 from touchfs.store import log_sync
@@ -78,11 +78,6 @@ def other(path, durable):
         yield opened
 
 
-def until(condition):
-    while not condition():
-        time.sleep(0.001)
-
-
 def test_a_lone_writer_syncs_once_for_each_change(durable, disk):
     for number in range(20):
         add(durable, f"/{number}")
@@ -102,7 +97,7 @@ def test_no_answer_before_the_change_is_durable(durable, other, disk):
     disk.gate.clear()
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(add, durable, "/a")
-        until(lambda: shards_in(other) == {"/a"})
+        wait_until(lambda: shards_in(other) == {"/a"})
         assert add(other, "/b") == 2
         assert not wait([answer], 0.05).done
         disk.gate.set()
@@ -117,7 +112,7 @@ def test_one_sync_serves_all_who_committed_before_it(durable, other, disk):
         first = threads.submit(add, durable, "/first")
         disk.begun.wait()
         answers = [threads.submit(add, durable, name) for name in names]
-        until(lambda: shards_in(other) == names | {"/first"})
+        wait_until(lambda: shards_in(other) == names | {"/first"})
         assert not wait([first, *answers], 0.05).done
         disk.gate.set()
         assert len({answer.result() for answer in [first, *answers]}) == THREADS + 1
@@ -158,7 +153,7 @@ def test_a_sync_that_fails_is_an_error_of_all_who_wait_for_it(durable, other, di
     disk.error = errno.EIO
     with ThreadPoolExecutor(3) as threads:
         answers = [threads.submit(add, durable, f"/{number}") for number in range(3)]
-        until(lambda: len(shards_in(other)) == 3)
+        wait_until(lambda: len(shards_in(other)) == 3)
         disk.gate.set()
     for answer in answers:
         with pytest.raises(StateError, match="the disk did not confirm a change: Input/output error"):

@@ -1,6 +1,7 @@
 """What the processes of a mount share in memory, whoever of them is killed."""
 
 import os
+import random
 import signal
 import sys
 import time
@@ -32,16 +33,20 @@ def in_children(work, count=4):
     return results
 
 
-def killed_while(work):
-    """A child does this over and over until it is killed."""
+def killed_while(work, dice):
+    """A child does this over and over until it is killed: at any moment, but not before it has done it once."""
+    begun = forking.Event()
 
     def run():
+        work()
+        begun.set()
         while True:
             work()
 
     process = forking.Process(target=run)
     process.start()
-    time.sleep(0.02)
+    begun.wait()
+    time.sleep(dice.random() * 0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
 
@@ -109,8 +114,9 @@ class TestOpenTable:
             assert table.text(opened, lambda: b"x" * 5000) == b"x" * 5000
             table.release(opened)
 
-        for _ in range(10):
-            killed_while(work)
+        dice = random.Random(1)
+        for _ in range(12):
+            killed_while(work, dice)
         work()
         assert table.text(held, lambda: b"other") == b"held"
 
@@ -134,9 +140,9 @@ class TestLog:
         assert in_children(lambda number: log.lines(), 2) == [log.lines()] * 2
 
     def test_lines_are_whole_after_kills(self):
-        log = SharedLog("test")
-        for _ in range(10):
-            killed_while(lambda: log.append(lambda _: "line " * 100))
+        log, dice = SharedLog("test"), random.Random(1)
+        for _ in range(12):
+            killed_while(lambda: log.append(lambda _: "line " * 100), dice)
         log.append(lambda _: "last")
         *lines, last = log.lines()
         assert set(lines) == {"line " * 100} and last == "last"
@@ -161,16 +167,7 @@ class TestPlans:
             plans.number("max=2000")
         assert plans.number("max=1000") == 1000
 
-
-def test_a_problem_is_known_to_all_until_it_is_over():
-    problem = SharedProblem()
-    assert not problem
-    in_children(lambda number: problem.set("the disk is ü" + "x" * 9000), 1)
-    assert problem and problem.text().startswith("the disk is ü")
-    in_children(lambda number: problem.clear(), 1)
-    assert not problem and problem.text() == ""
-
-    def test_guests_get_a_part_of_them(self) -> None:
+    def test_guests_get_a_part_of_them(self):
         plans = SharedPlans()
         for number in range(GUESTS_MAX):
             plans.number(f"max={number + 1}", is_guest=True)
@@ -181,6 +178,15 @@ def test_a_problem_is_known_to_all_until_it_is_over():
         assert plans.number("max=1") == plans.number("max=1", is_guest=True) == 1
         assert plans.name(1) == "max=1"
         assert plans.names()[-1] == ("max=2000", GUESTS_MAX + 1)
+
+
+def test_a_problem_is_known_to_all_until_it_is_over():
+    problem = SharedProblem()
+    assert not problem
+    in_children(lambda number: problem.set("the disk is ü" + "x" * 9000), 1)
+    assert problem and problem.text().startswith("the disk is ü")
+    in_children(lambda number: problem.clear(), 1)
+    assert not problem and problem.text() == ""
 
 
 def test_threads_of_a_process_read_while_it_appends():

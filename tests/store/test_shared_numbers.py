@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import signal
 import time
 from multiprocessing import get_context
 
 import pytest
+from waiting import wait_until
 
 from touchfs.errors import FullError
 from touchfs.store import shared_numbers
@@ -50,10 +52,12 @@ def test_nothing_is_lost_or_given_twice_after_kills() -> None:
         for each in range(start, start + 10**6):
             numbers.add(record(each))
 
+    dice = random.Random(1)
     for start in range(10):
         process = forking.Process(target=run, args=(start * 10**6,))
         process.start()
-        time.sleep(0.03)
+        wait_until(lambda start=start: numbers.find(record(start * 10**6)) is not None)
+        time.sleep(dice.random() * 0.02)
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
     last = numbers.add((1, 2, 3, 4))

@@ -4,15 +4,16 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command import TOUCHFS
 
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.posix.processes import start_time, system
@@ -23,24 +24,55 @@ from touchfs.store.patience import Patience, with_patience, without_waiting
 from touchfs.store.store import StateStore
 from touchfs.write.touchnet import TouchNetWriter
 
+forking = get_context("fork")
+
+
+class Started:
+    """A forked process that does `work(begun, say)`: `begun()` waits for `go`, and `say` tells us something.
+
+    None of our connections to a store may be open when it is forked.
+    """
+
+    def __init__(self, work):
+        self._told, telling = forking.Pipe(duplex=False)
+        going, self._go = forking.Pipe(duplex=False)
+        self.process = forking.Process(target=work, args=(going.recv, telling.send))
+        self.process.start()
+        telling.close()
+        going.close()
+
+    def line(self):
+        return self._told.recv()
+
+    def lines(self):
+        """All that it said until it ended. What it was saying when it was killed is none."""
+        with suppress(EOFError, OSError):
+            while True:
+                yield self._told.recv()
+
+    def go(self):
+        with suppress(BrokenPipeError):
+            self._go.send(None)
+
+    def end(self):
+        self.go()
+        self.process.join(60)
+        return self.process.exitcode
+
 
 @pytest.fixture
 def start():
-    """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
-    header = (
-        "import os, random, sys, threading, time\n"
-        "from touchfs.store.open_table import OpenTable\n"
-        "from touchfs.store.opens import Opens\n"
-        "from touchfs.store.store import StateStore\n"
-    )
-    with ExitStack() as stack:
+    """Starts processes, which end before the test does."""
+    started = []
 
-        def started(code, *arguments):
-            command = [sys.executable, "-c", header + code, *arguments]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            return stack.enter_context(process)
+    def begin(work):
+        started.append(Started(work))
+        return started[-1]
 
-        yield started
+    yield begin
+    for each in started:
+        each.process.kill()
+        each.process.join()
 
 
 def read_one(store):
@@ -84,48 +116,46 @@ class TestShardIds:
         assert store.shard_ids([(path, "x") for path in paths]) == ids
 
     def test_processes_that_begin_at_once_agree(self, start, path):
-        code = """
-shards = [(f"/data/{i}", "x") for i in range(200)]
-random.shuffle(shards)
-sys.stdin.read()
-print(sorted(zip(shards, StateStore(sys.argv[1]).shard_ids(shards))))
-"""
-        processes = [start(code, path) for _ in range(8)]
-        for process in processes:
-            process.stdin.close()
-        told = {process.stdout.read() for process in processes}
-        assert [process.wait() for process in processes] == [0] * 8
-        assert len(told) == 1
-        assert told != {""}
+        def work(begun, say):
+            shards = [(f"/data/{i}", "x") for i in range(200)]
+            random.shuffle(shards)
+            begun()
+            say(sorted(zip(shards, StateStore(path).shard_ids(shards), strict=True)))
 
-    def test_none_is_given_again_after_kills_at_random_moments(self, start, path):
-        code = """
-store = StateStore(sys.argv[1])
-for turn in range(10**6):
-    shards = [(f"/data/{random.randrange(300)}", f"{turn // 10}") for _ in range(random.randrange(1, 20))]
-    for (shard, identity), given in zip(shards, store.shard_ids(shards)):
-        print(shard, identity, shards.count((shard, identity)), given)
-    sys.stdout.flush()
-"""
+        processes = [start(work) for _ in range(8)]
+        for process in processes:
+            process.go()
+        first, *others = [process.line() for process in processes]
+        assert [process.end() for process in processes] == [0] * 8
+        assert len(first) == 200
+        assert others == [first] * 7
+
+    @pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.variant)])
+    def test_none_is_given_again_after_kills_at_random_moments(self, start, path, kills):
+        def work(begun, say):
+            dice, store = random.Random(os.getpid()), StateStore(path)
+            for turn in range(10**6):
+                shards = [(f"/data/{dice.randrange(300)}", f"{turn // 10}") for _ in range(dice.randrange(1, 20))]
+                for shard, number in zip(shards, store.shard_ids(shards), strict=True):
+                    say((shard, shards.count(shard), number))
+
         given = {}
         dice = random.Random(1)
-        for _ in range(30):
-            process = start(code, path)
-            process.stdout.readline()
+        for _ in range(kills):
+            started = start(work)
+            started.line()
             time.sleep(dice.random() * 0.04)
-            process.send_signal(signal.SIGKILL)
-            *lines, _ = process.stdout.read().split("\n")
-            process.wait()
-            for line in lines:
-                shard, identity, count, number = line.split()
-                if count == "1":
-                    assert given.setdefault((shard, identity), number) == number
-        assert len(set(given.values())) == len(given) > 1000
+            started.process.kill()
+            for shard, count, number in started.lines():
+                if count == 1:
+                    assert given.setdefault(shard, number) == number
+            assert started.end() == -signal.SIGKILL
+        assert len(set(given.values())) == len(given) > 10 * kills
         with closing(sqlite3.connect(path)) as connection, connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         store = StateStore(path)
         (new,) = store.shard_ids([("/data/new", "x")])
-        assert new > max(map(int, given.values()))
+        assert new > max(given.values())
         store.close()
 
     def test_one_that_was_deleted_is_not_given_again(self, store, path):
@@ -136,25 +166,26 @@ for turn in range(10**6):
 
 
 class TestMounts:
-    def test_what_ended_processes_left_is_deleted_and_the_living_stay(self, store, start, path):
-        code = """
-opens = Opens(StateStore(sys.argv[1]), OpenTable(), os.getpid())
-opens.text(opens.open(), lambda connection: sys.argv[2].encode())
-print("ready", flush=True)
-sys.stdin.read()
-"""
-        living, killed, ended = (start(code, path, name) for name in ("living", "killed", "ended"))
+    def test_what_ended_processes_left_is_deleted_and_the_living_stay(self, start, path):
+        def work(name):
+            def open_one(begun, say):
+                opens = Opens(StateStore(path), OpenTable(), os.getpid())
+                opens.text(opens.open(), lambda connection: name)
+                say("ready")
+                begun()
+
+            return open_one
+
+        living, killed, ended = (start(work(name)) for name in (b"living", b"killed", b"ended"))
         for process in (living, killed, ended):
-            assert process.stdout.readline() == "ready\n"
-        killed.kill()
-        ended.stdin.close()
-        killed.wait()
-        ended.wait()
-        read_one(store)
-        store.add_mount(os.getpid())
-        assert texts(store) == {b"living", b"ours"}
-        living.stdin.close()
-        assert living.wait() == 0
+            assert process.line() == "ready"
+        killed.process.kill()
+        assert (killed.end(), ended.end()) == (-signal.SIGKILL, 0)
+        with closing(StateStore(path)) as store:
+            read_one(store)
+            store.add_mount(os.getpid())
+            assert texts(store) == {b"living", b"ours"}
+        assert living.end() == 0
 
     def test_a_process_that_has_the_number_of_an_ended_one_is_another(self, store, path):
         read_one(store)
@@ -328,9 +359,9 @@ class TestWaiting:
             looking.end(None)
 
     def test_work_is_no_waiting(self):
-        patience = Patience(0.2)
+        patience = Patience(0.02)
         with patience.working():
-            time.sleep(0.3)
+            time.sleep(0.03)
         assert patience.left > 0
 
 
@@ -418,8 +449,7 @@ class TestFileSystems:
         with TouchNetWriter(tmp_path / "shards" / "0", {"audio": np.dtype("<i2")}) as writer:
             writer.add({"audio": b"ab"})
         mount_point = tmp_path / "with space,\ttab and \\"
-        touchfs = os.path.join(os.path.dirname(sys.executable), "touchfs")
-        subprocess.run([touchfs, "mount", "shards", mount_point], cwd=tmp_path, capture_output=True, check=True)
+        subprocess.run([TOUCHFS, "mount", "shards", mount_point], cwd=tmp_path, capture_output=True, check=True)
         try:
             assert file_system(os.fspath(mount_point / "shards")) == "fuse.touchfs"
             (tmp_path / "link").symlink_to(mount_point / "shards")
@@ -429,7 +459,7 @@ class TestFileSystems:
                 told = f"{directory}: the state cannot be kept on fuse.touchfs: choose a local --state-dir"
                 assert str(caught.value) == told
         finally:
-            subprocess.run([touchfs, "umount", mount_point], check=True)
+            subprocess.run([TOUCHFS, "umount", mount_point], check=True)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ PROCESS = Path(__file__).with_name("zygote_process.py")
 
 
 class Peer:
-    """The supervisor's end."""
+    """The supervisor's end, and what happens when the zygote opens the dataset again."""
 
-    def __init__(self, reopening: str) -> None:
+    def __init__(self, place: Path) -> None:
+        self.reopening = place / "reopening"
+        self.reopening.write_text("works")
         self.end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.end.settimeout(60)
-        command = [sys.executable, PROCESS, str(theirs.fileno()), reopening]
+        command = [sys.executable, PROCESS, str(theirs.fileno()), self.reopening]
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
 
@@ -32,23 +35,19 @@ class Peer:
     def children(self) -> list[int]:
         return list(map(int, Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()))
 
-
-@pytest.fixture
-def zygote() -> Iterator[Callable[[str], Peer]]:
-    peers: list[Peer] = []
-
-    def start(reopening: str = "works") -> Peer:
-        peers.append(Peer(reopening))
-        return peers[-1]
-
-    yield start
-    for peer in peers:
-        peer.end.close()
-        peer.process.communicate(timeout=60)
+    def close(self) -> None:
+        self.end.close()
+        self.process.communicate(timeout=60)
 
 
-def test_it_reports_the_start_and_the_end_of_each_worker(zygote):
-    peer = zygote()
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory) -> Iterator[Peer]:
+    """That of a zygote that lives through all that these tests do."""
+    with closing(Peer(tmp_path_factory.mktemp("zygote"))) as peer:
+        yield peer
+
+
+def test_it_reports_the_start_and_the_end_of_each_worker(peer):
     for number in (0, 0):
         peer.send(fork=number, clone=True)
         started = peer.receive()
@@ -69,8 +68,8 @@ def test_it_reports_the_start_and_the_end_of_each_worker(zygote):
         ("not-adopted", "gone meanwhile"),
     ],
 )
-def test_it_reports_the_result_of_a_reload(zygote, reopening, error):
-    peer = zygote(reopening)
+def test_it_reports_the_result_of_a_reload(peer, reopening, error):
+    peer.reopening.write_text(reopening)
     for _ in range(2):
         peer.send(reload=True)
         assert peer.receive() == {"reloaded": error}
@@ -78,23 +77,20 @@ def test_it_reports_the_result_of_a_reload(zygote, reopening, error):
     assert peer.receive() == {"invalidated": "the process that invalidates its caches ended with status 1"}
 
 
-def test_it_forks_workers_while_a_reload_hangs(zygote):
-    peer = zygote("hangs")
-    peer.send(reload=True)
-    peer.send(fork=0, clone=True)
-    assert "started" in peer.receive()
-    assert peer.receive() == {"ended": 0, "status": 1}
-    (reopening,) = peer.children()
-    peer.send(end=True)
-    assert peer.process.wait(60) == 0
-    assert not os.path.exists(f"/proc/{reopening}/fd/0")  # it was killed
-
-
-@pytest.mark.parametrize("way", ["end", "death"])
-def test_it_ends_with_its_supervisor(zygote, way):
-    peer = zygote()
-    if way == "end":
+def test_it_forks_workers_while_a_reload_hangs_and_ends_when_it_is_told_to(tmp_path):
+    with closing(Peer(tmp_path)) as peer:
+        peer.reopening.write_text("hangs")
+        peer.send(reload=True)
+        peer.send(fork=0, clone=True)
+        assert "started" in peer.receive()
+        assert peer.receive() == {"ended": 0, "status": 1}
+        (reopening,) = peer.children()
         peer.send(end=True)
-    else:
+        assert peer.process.wait(60) == 0
+        assert not os.path.exists(f"/proc/{reopening}/fd/0")  # it was killed
+
+
+def test_it_ends_with_its_supervisor(tmp_path):
+    with closing(Peer(tmp_path)) as peer:
         peer.end.close()
-    assert peer.process.wait(60) == 0
+        assert peer.process.wait(60) == 0

@@ -1,13 +1,13 @@
 """A real zygote in a process of its own, for a session that is not mounted: its workers fail at once.
 
-Arguments: its end of the socket, and what happens when the dataset is opened again.
+Arguments: its end of the socket, and a file that says what happens when the dataset is opened again.
 """
 
 import os
 import signal
 import socket
 import sys
-import time
+from pathlib import Path
 
 from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.daemon.session import MountedSession
@@ -19,21 +19,25 @@ from touchfs_mount.requests.environment import Operations
 from touchfs.errors import NotFoundError
 
 
+def reopening() -> str:
+    return Path(sys.argv[2]).read_text()
+
+
 def reopen() -> int:
-    match sys.argv[2]:
+    match reopening():
         case "fails":
             raise NotFoundError("no such dataset", path="/data")
         case "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         case "hangs":
-            time.sleep(1000)
+            signal.pause()
     return os.getpid()
 
 
 def adopt(pid: int) -> object:
     if pid == os.getpid():
         raise AssertionError("it was opened in the zygote")
-    if sys.argv[2] == "not-adopted":
+    if reopening() == "not-adopted":
         raise NotFoundError("gone meanwhile")
     return lambda descriptor: None
 

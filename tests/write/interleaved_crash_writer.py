@@ -48,10 +48,11 @@ def write_until(kind: str, in_store: bool, out: Path, generation: int, step: int
 
 def append_for_ever(kind: str, out: Path, ready: Any) -> None:
     """Append large batches to one file."""
+    data = os.urandom(2**20)
     with KINDS[kind](out).writing(["a.tar"]) as shard:
         number = 0
         while True:
-            rows = [image(each, os.urandom(2**20), f"s{number}") for each in range(8)]
+            rows = [image(each, b"%d %d" % (number, each) + data, f"s{number}") for each in range(8)]
             shard.append(item_batch(rows))
             number += 1
             ready.release()

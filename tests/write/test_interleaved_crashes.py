@@ -50,9 +50,10 @@ def generation_of(path):
     return int(text.removeprefix("of "))
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.variant)])
 @pytest.mark.parametrize("in_store", [False, True], ids=["local", "store"])
 @pytest.mark.parametrize("kind", ["parquet", "tar"])
-def test_killed_before_each_operation(out, processes, kind, in_store):
+def test_killed_before_each_operation(out, processes, kind, in_store, every):
     step, generation = 0, 0
     path = None
     while True:
@@ -71,7 +72,7 @@ def test_killed_before_each_operation(out, processes, kind, in_store):
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
-        step += 1
+        step += every
     assert step > 5
     assert generation == generation_of(path)
 

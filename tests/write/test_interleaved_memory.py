@@ -38,6 +38,7 @@ def source(tmp_path_factory):
     return path
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("writer", ["InterleavedParquetWriter", "InterleavedWebdatasetWriter"])
 def test_the_memory_of_a_writer_is_limited(source, tmp_path, writer):
     done, megabytes = peak(tmp_path, sys.executable, "-c", SCRIPT, source, tmp_path / "out", writer)

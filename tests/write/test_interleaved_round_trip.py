@@ -87,7 +87,7 @@ def tar_samples(draw) -> list[WdsSample]:
 
 
 @given(tar_samples())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 def test_tar_to_parquet_to_tar_to_parquet(samples):
     with tempfile.TemporaryDirectory() as directory:
         path = str(make_wds_tar(Path(directory, "0.tar"), samples))
@@ -126,7 +126,7 @@ TYPES = {"score": pa.float64(), "width": pa.int64()}
 
 
 @given(item_rows())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 def test_parquet_to_tar_to_parquet(found):
     batch = item_batch(found, TYPES)
     with tempfile.TemporaryDirectory() as directory:

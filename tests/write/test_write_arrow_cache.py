@@ -415,6 +415,7 @@ except SourceError as error:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("options", [{}, {"num_encode_workers": 2}, {"compression": "zstd", "payload": "uncompressed"}])
 def test_memory_is_bounded_by_a_batch(tmp_path, options):
     """400 batches of 4 MB: the peak is some batches, whatever the size of the cache."""

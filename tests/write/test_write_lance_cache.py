@@ -121,6 +121,7 @@ def test_a_reader_goes_on_while_the_cache_is_replaced(tmp_path):
     assert first["id"][0].as_py() == 0
 
 
+@pytest.mark.soak
 def test_memory_is_that_of_a_few_batches(tmp_path):
     """Batches of 8 MB: ten times as many take no more memory."""
     code = """
@@ -152,7 +153,7 @@ except MissingExtraError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert f"touchfs[{'lance' if missing == 'lance' else 'arrow'}]" in done.stdout
+    assert f"touchfs-shards[{'lance' if missing == 'lance' else 'arrow'}]" in done.stdout
     assert not (tmp_path / "c").exists()
 
 

@@ -353,7 +353,7 @@ def test_without_soundfile_a_wav_can_be_written_and_more_cannot(
     with writer_of(tmp_path, {"recording": "wav", "noise": "flac"}) as writer:
         writer.write({"id": "a"}, {"recording": Audio(PCM, RATE)})
         writer.write({"id": "b"}, {"recording": data})
-        with pytest.raises(MissingExtraError, match=r"flac is written with soundfile .*touchfs\[media\]"):
+        with pytest.raises(MissingExtraError, match=r"flac is written with soundfile .*touchfs-shards\[media\]"):
             writer.write({"id": "c", "duration": 1}, {"noise": Audio(PCM, RATE)})
     assert list(members(tmp_path / "recording.000000.tar")) == ["a.wav", "a.json", "b.wav", "b.json"]
 

@@ -55,7 +55,7 @@ def test_the_bytes_are_those_of_tarfile(tmp_path: Path, count: int) -> None:
     assert sorted(os.listdir(tmp_path)) == ["000000.tar", "000000.tar.idx"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.dictionaries(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1), st.binary()))
 def test_any_key_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: dict[str, bytes]) -> None:
     path = tmp_path_factory.mktemp("any") / "a.tar"

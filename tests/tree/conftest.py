@@ -1,0 +1,3 @@
+from lance_process import one_lance_process
+
+__all__ = ["one_lance_process"]
