@@ -17,8 +17,8 @@ from pathlib import Path
 INSTALLED = Path(sys.executable).with_name("touchfs")
 
 
-def _start_server() -> Path:
-    """Start a server that ends with this process, and return the program that asks it."""
+def _start_server() -> tuple[Path, int]:
+    """Start a server that ends with this process. Returns the program that asks it, and its process id."""
     place = Path(tempfile.mkdtemp(prefix="touchfs-command."))
     place.chmod(0o755)  # tests run commands as another user
     here = Path(__file__).parent
@@ -46,7 +46,7 @@ def _start_server() -> Path:
         os.close(until_we_end)
         server.wait()
 
-    return program
+    return program, server.pid
 
 
-TOUCHFS = _start_server()
+TOUCHFS, SERVER = _start_server()

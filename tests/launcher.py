@@ -40,8 +40,7 @@ def main() -> None:
         for number in signals:
             _signal.signal(number, _signal.SIG_DFL)
         script = os.readlink(f"{PLACE}/script")
-        name = os.path.join(os.path.dirname(script), os.path.basename(sys.argv[0]))
-        os.execv(sys.executable, [sys.executable, script if not os.path.exists(name) else name, *sys.argv[1:]])
+        os.execv(script, [script, *sys.argv[1:]])
     process = int(answer)
     for number in early:
         forward(number, None)

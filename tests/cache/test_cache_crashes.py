@@ -1,16 +1,15 @@
 """A writer is killed at any point: the cache is the old one or the new one, never neither and never a mixture."""
 
-import multiprocessing
 import os
 import random
 import signal
 import tempfile
 import time
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 from cache.crash_writer import FEATURES, ROWS, STEP, write_for_ever, write_generation, write_until
+from own_forkserver import preloaded
 from waiting import wait_until
 
 from touchfs.cache import VideoRef, open_cache
@@ -21,13 +20,9 @@ KILLS = int(os.environ.get("TOUCHFS_KILLS", "40"))
 
 @pytest.fixture(scope="module")
 def processes():
-    context = multiprocessing.get_context("forkserver")
-    # A server that another test started has imported nothing: a process would take half a second to start, not 20 ms.
-    forkserver._forkserver._stop()
     # pyarrow imports pandas where it is installed, for its first array.
-    context.set_forkserver_preload(["touchfs.cache", "pyarrow", "pandas"])
-    yield context
-    forkserver._forkserver._stop()
+    with preloaded("touchfs.cache", "pyarrow", "pandas") as context:
+        yield context
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ import re
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
-from command import INSTALLED, TOUCHFS
+from command import INSTALLED, SERVER, TOUCHFS
 from interleaved_tars import make_wds_tar
 from processes import children, runs
 from speech import SPEECH
@@ -125,9 +124,6 @@ def test_a_signal(shards, number):
 def test_it_is_a_fork_which_ends_with_what_asked_for_it(shards):
     with subprocess.Popen([TOUCHFS, "iterate", shards, "--format", "tar"], stdout=subprocess.PIPE) as process:
         process.stdout.read(1)
-        (server,) = [
-            each for each in children(os.getpid()) if b"fork_server" in Path(f"/proc/{each}/cmdline").read_bytes()
-        ]
-        (fork,) = children(server)
+        (fork,) = children(SERVER)
         process.kill()
         wait_until(lambda: not runs(fork))

@@ -187,7 +187,7 @@ def test_what_is_decompressed_for_data_with_an_index_of_their_own_is_not_gone(ho
     data = home / "data" / "beside"
     data.mkdir()
     (data / "c.jsonl.gz").write_bytes(gzip.compress(LINES * 2))
-    run("index", "--in-place", data)
+    run("index", "--in-place", "--jobs", "1", data)
     (one,) = (each for each in listed("scratch") if each["about"] is None)
     assert not one["is_gone"]
     run("storage", "prune")
@@ -198,15 +198,15 @@ def test_an_index_of_a_url_is_listed_and_is_never_gone(home):
     """Nobody asks its store, which may not answer."""
     with range_server() as server:
         url = server.put("/lines.jsonl", LINES)
-        run("index", url)
+        run("index", "--jobs", "1", url)
     (index,) = [each for each in listed("index") if each["about"] == url]
     assert not index["is_gone"]
 
 
 def test_checksums_and_a_journal_belong_to_their_dataset(home):
     data = home / "data"
-    run("checksum", data / "kept")
-    run("checksum", data / "moved")
+    run("checksum", "--jobs", "1", data / "kept")
+    run("checksum", "--jobs", "1", data / "moved")
     for path in (home / "cache").rglob("*.crc32c"):
         os.utime(path, (0, 0))
     assert run("storage", "prune").strip() == "0 bytes in 0 items"

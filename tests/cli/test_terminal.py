@@ -132,7 +132,9 @@ class TestCpus:
         monkeypatch.setattr(os, "cpu_count", lambda: None)
         assert available_cpus() == 1
 
-    @pytest.mark.parametrize("command", ["info", "index", "pack"])
+    @pytest.mark.parametrize(
+        "command", ["index", *(pytest.param(each, marks=pytest.mark.variant) for each in ("info", "pack"))]
+    )
     def test_commands_start_without_it(self, command):
         code = "import os; del os.sched_getaffinity; from touchfs.cli.main import main; main()"
         done = subprocess.run(

@@ -2,7 +2,6 @@
 
 import io
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import soundfile
 from conformance import MemorySource, check_reads
 from recordings import decode_all, make, to_16_bits
+from waiting import wait_until
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer, Extent
@@ -112,8 +112,7 @@ def test_threads_wait_for_one_reading(mp3: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         sizes = [threads.submit(lambda: FORM.content(extent, span_detail(0, 1), LIMITS).size) for _ in range(8)]
         assert begun.wait(60)
-        while reads.count(0) < 9:  # each thread opens the file, and one reads it
-            time.sleep(0.01)
+        wait_until(lambda: reads.count(0) >= 9)  # each thread opens the file, and one reads it
         go_on.set()
         assert {size.result() for size in sizes} == {44 + 44100 * 4}
     headers = reads.count(0) - 8

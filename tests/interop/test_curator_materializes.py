@@ -14,6 +14,8 @@ from PIL import Image
 from touchfs.items.batch import InterleavedBatch
 from touchfs.items.materialize import materialize
 
+pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
+
 
 @pytest.fixture(scope="module")
 def curator():

@@ -30,6 +30,8 @@ from touchfs.shard.interleaved.files import ItemPartition
 from touchfs.shard.interleaved.parquet import InterleavedParquetReader
 from touchfs.shard.interleaved.webdataset import InterleavedWebdatasetReader
 
+pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
+
 SAMPLES = Path(__file__).parents[1] / "data" / "interleaved"
 
 

@@ -7,6 +7,7 @@ compiled otherwise may differ by 1, in equally many samples.
 import json
 import re
 import subprocess
+from itertools import cycle
 from pathlib import Path
 
 import av
@@ -91,22 +92,28 @@ def check_alike(ours: bytes | bytearray, theirs: bytes) -> None:
     assert difference.max(initial=0) <= 1
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_decoded_like_make_data(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        pytest.param(name, rate, marks=[] if is_first == (rate == 16000) else [pytest.mark.variant])
+        for is_first, name in zip(cycle((True, False)), FILES)
+        for rate in (16000, 8000)
+    ],
+)
+def test_decoded_like_make_data(folder: Path, name: str, rate: int) -> None:
     path = folder / name
-    ffmpeg("-i", folder / "source.wav", *FILES[name], path)
-    for rate in (16000, 8000):
-        theirs = make_data(path, rate)
-        assert len(theirs) > 2 * 2 * rate
-        check_alike(decode(str(path), rate, ARITHMETIC), theirs)
+    if not path.exists():
+        ffmpeg("-i", folder / "source.wav", *FILES[name], path)
+    theirs = make_data(path, rate)
+    assert len(theirs) > 2 * 2 * rate
+    check_alike(decode(str(path), rate, ARITHMETIC), theirs)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 17, 40, 1000])
-def test_very_short_ones(folder: Path, samples: int) -> None:
+@pytest.mark.parametrize(("samples", "rate"), [(1, 8000), (2, 48000), (17, 8000), (40, 48000), (1000, 8000)])
+def test_very_short_ones(folder: Path, samples: int, rate: int) -> None:
     path = folder / f"{samples}.wav"
     ffmpeg("-i", folder / "source.wav", "-af", f"atrim=end_sample={samples}", path)
-    for rate in (8000, 48000):
-        check_alike(decode(str(path), rate, ARITHMETIC), make_data(path, rate))
+    check_alike(decode(str(path), rate, ARITHMETIC), make_data(path, rate))
 
 
 def test_a_stream_that_changes_its_kind(folder: Path) -> None:

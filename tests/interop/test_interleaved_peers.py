@@ -122,17 +122,20 @@ def ours(reader, path, **parameters):
     return [row for batch in reader(path, **parameters) for row in batch.table.to_pylist()]
 
 
+@pytest.mark.variant
 def test_curator_reads_our_parquet_as_we_do(curator, table):
     (theirs,) = curator.read_parquet([table])
     assert plain(theirs.table.to_pylist()) == plain(ours(InterleavedParquetReader, table))
 
 
+@pytest.mark.variant
 def test_curator_reads_our_tars_as_we_do(curator, tar):
     parameters = {"materialize_on_read": True, "sample_id_field": "sample_id", "per_image_fields": ("name",)}
     (theirs,) = curator.read_webdataset([tar], **parameters)
     assert plain(theirs.table.to_pylist()) == plain(ours(InterleavedWebdatasetReader, tar, **parameters))
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("first", range(0, 40, 20))
 def test_curator_reads_what_we_convert(curator, tmp_path, first):
     """Samples of all kinds, from a tar into a Parquet file and into a tar. Images that are missing are left out:
@@ -160,6 +163,7 @@ def test_curator_reads_what_we_convert(curator, tmp_path, first):
             ]
 
 
+@pytest.mark.variant
 def test_we_read_what_curator_writes(curator, tmp_path):
     batch = item_batch(rows_of_samples())
     (path,) = curator.write_parquet(batch.table, ["a.tar"], path=tmp_path / "parquet")

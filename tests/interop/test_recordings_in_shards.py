@@ -26,7 +26,7 @@ from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.write.touchnet import TouchNetWriter
 
-SLICES = 20
+SLICES = 5
 NEAR = 1  # of 32768: Opus after its pre-roll, and other versions of libav
 
 

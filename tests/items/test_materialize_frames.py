@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from interleaved_tars import make_image, make_tiff, make_wds_tar
 from item_rows import batch_of, contents, errors, image_row, ranges_of
@@ -125,7 +125,6 @@ def test_a_frame_over_the_limit_is_not_decoded(tmp_path):
     assert errors(found) == ["failed to extract frame 1 from 'a.tiff'"]
 
 
-@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(range(256))), min_size=1, max_size=6))
 def test_damage_of_a_file_whose_frames_are_decoded_is_a_frame_or_none(damage):
     tiff = bytearray(shared_strips())

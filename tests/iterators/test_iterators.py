@@ -20,6 +20,7 @@ import soundfile
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
+from waiting import wait_until
 
 from touchfs import node
 from touchfs.errors import ExistsError, FullError, NotFoundError, StateError, UsageError
@@ -779,6 +780,7 @@ class TestOpens:
             iterators.read(iterator, "next")
 
 
+# Starts a process that steps, and prints its number; or waits for the end of one.
 STEPPING = """
 import os, sys
 from touchfs.indexing import open_dataset
@@ -787,15 +789,25 @@ from touchfs.iterators.open_files import OpenFiles
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore
-source, path, iterator, mark = sys.argv[1:]
-store = StateStore(path)
-iterators = Iterators(store, open_dataset(source, in_place=True))
-files = OpenFiles(iterators, Opens(store, OpenTable(), os.getpid()))
-print("ready", flush=True)
-while True:
-    # A step and its text are one transaction: what the killed one took is in the row of its open.
-    files.open(int(iterator), "next").read(0, 1 << 20)
+source, path, iterator = sys.argv[1:]
+dataset = open_dataset(source, in_place=True)
+for line in sys.stdin:
+    child = os.fork() if line == "start\\n" else os.wait()[0]
+    if not child:
+        store = StateStore(path)
+        iterators = Iterators(store, dataset)
+        files = OpenFiles(iterators, Opens(store, OpenTable(), os.getpid()))
+    while not child:
+        # A step and its text are one transaction: what the killed one took is in the row of its open.
+        files.open(int(iterator), "next").read(0, 1 << 20)
+    print(child, flush=True)
 """
+
+
+def ask(steppers, what):
+    """The number of the process that has started, or that has ended."""
+    print(what, file=steppers.stdin, flush=True)
+    return int(steppers.stdout.readline())
 
 
 class TestKilled:
@@ -809,25 +821,27 @@ class TestKilled:
             connection.execute(
                 "CREATE TRIGGER taken AFTER INSERT ON open BEGIN INSERT INTO taken VALUES (new.text); END"
             )
-        arguments = [sys.executable, "-c", STEPPING, os.fspath(shards[0]), store.path, str(iterator)]
-        for _ in range(3):
-            steppers = [
-                subprocess.Popen([*arguments, str(number)], stdout=subprocess.PIPE, text=True) for number in range(3)
-            ]
-            for stepper in steppers:
-                assert stepper.stdout.readline() == "ready\n"
-            for stepper in steppers:
-                time.sleep(dice.random() * 0.05)
-                stepper.send_signal(signal.SIGKILL)
-            for stepper in steppers:
-                stepper.wait()
-                stepper.stdout.close()
+        command = [sys.executable, "-c", STEPPING, os.fspath(shards[0]), store.path, str(iterator)]
+
+        def texts():
+            with store.transaction() as connection:
+                return connection.execute("SELECT text FROM taken").fetchall()
+
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as steppers:
+            for _ in range(3):
+                for stepper in [ask(steppers, "start") for _ in range(3)]:
+                    before = len(texts())
+                    wait_until(lambda before=before: len(texts()) > before + 10)
+                    time.sleep(dice.random() * 0.05)
+                    os.kill(stepper, signal.SIGKILL)
+                for _ in range(3):
+                    ask(steppers, "wait")
+            steppers.communicate()
         whole(opening(iterators, store).open(iterator, "next"))
-        with store.transaction() as connection:
-            taken = [bytes(text).decode() for (text,) in connection.execute("SELECT text FROM taken").fetchall()]
+        taken = [bytes(text).decode() for (text,) in texts()]
         counts = Counter(path for text in taken for path in text.splitlines())
         steps = sum(counts.values())
-        assert steps > 300
+        assert steps > 200
         epochs, rest = divmod(steps, 23)
         assert set(counts) == set(shards[1])
         assert set(counts.values()) <= {epochs, epochs + 1}
@@ -847,6 +861,7 @@ class Machine(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         self.dataset = open_dataset(os.fspath(self.source), in_place=True)
         self.model = {}
+        self.written = set()
         self.orders = {}
         self.other = None
         self.opened()
@@ -894,6 +909,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names)
     def remove(self, name):
+        self.written.discard(name)
         if self.model.pop(name, None):
             self.iterators.remove(name)
         else:
@@ -907,6 +923,7 @@ class Machine(RuleBasedStateMachine):
     def spec(self, name, spec):
         if name in self.model:
             self.iterators.write(self.each(name), "spec", spec)
+            self.written.add(name)
             old, number, position = self.model[name]
             is_same_pass = {**self.DEFAULTS, **old, "batch": 0} == {**self.DEFAULTS, **spec, "batch": 0}
             self.model[name] = (spec, number, position) if is_same_pass else (spec, 0, 0)
@@ -921,7 +938,8 @@ class Machine(RuleBasedStateMachine):
     @rule(name=names)
     def bad(self, name):
         if name in self.model:
-            for file in ("spec", "batch", "token", "reset"):
+            # Without a spec of its own, one with a refused spec makes no steps: test_refused_specs.py.
+            for file in (*["spec"] * (name in self.written), "batch", "token", "reset"):
                 with pytest.raises(UsageError):
                     self.iterators.write(self.each(name), file, {"batch": -1})
 
@@ -1015,7 +1033,8 @@ class Machine(RuleBasedStateMachine):
             assert told == [number, position, len(self.order(spec, number)), spec["batch"]]
 
 
-def test_against_a_model(shards):
+@pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.variant)])
+def test_against_a_model(shards, examples):
     Machine.source, Machine.paths = shards
     open_dataset(os.fspath(shards[0]), in_place=True)
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from iterator_data import SHARDS, make_shards
 
@@ -42,6 +42,7 @@ def graph_of(spec: dict[str, object], selector: Selector) -> LiveGraph:
     return graph
 
 
+@settings(max_examples=30)
 @given(st.sampled_from(SPECS), st.lists(st.integers(0, 3 * BLOCK), min_size=20, max_size=60))
 def test_steps_do_not_depend_on_looks_ahead(selector, spec, looks):
     looking, plain = graph_of(spec, selector), graph_of(spec, selector)
@@ -50,6 +51,7 @@ def test_steps_do_not_depend_on_looks_ahead(selector, spec, looks):
         assert looking.step() == plain.step()
 
 
+@settings(max_examples=30)
 @given(st.sampled_from(SPECS), st.data())
 def test_any_position_is_found_again_after_a_look_ahead(selector, spec, data):
     plain = graph_of(spec, selector)

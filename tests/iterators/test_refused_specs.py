@@ -43,6 +43,10 @@ def test_an_iterator_whose_spec_was_refused_does_not_step(iterators, train, spec
             iterators.read(train, file)
         assert str(refused.value).removeprefix("spec: ") in str(caught.value)
         assert str(refused.value).removeprefix("spec: ") in iterators.read(train, "error")
+    iterators.write(train, "batch", 2)
+    with pytest.raises(UsageError, match="its spec was refused"):
+        iterators.read(train, "next")
+    assert [iterators.read(train, file) for file in ("position", "epoch", "batch")] == ["0\n", "0\n", "2\n"]
     iterators.write(train, "spec", {"shuffle": 1})
     assert iterators.read(train, "next")
     assert iterators.read(train, "error") == ""

@@ -69,7 +69,7 @@ def test_resize_makes_larger_frames_square(directory, pool):
 def test_frames_come_in_parts(tmp_path, pool):
     data = make(tmp_path, "h264.mp4", size="640x480", seconds=1).read_bytes()
     parts = list(webp_frames(Memory(data), pool))
-    assert len(parts) > 2
+    assert len(parts) > 1
     assert sum(len(part.frames) for part in parts) == 25
     for _ in range(2):
         for part in webp_frames(Memory(data), pool):

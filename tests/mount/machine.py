@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from command import TOUCHFS
+from command import INSTALLED
 
 # A new namespace has all mounts of other tests, too. They could not end before it does, and one may hang.
 FORGET_OTHERS = "umount --all --types fuse.touchfs --internal-only --no-canonicalize --lazy"
@@ -32,7 +32,7 @@ def run_on_machine(place: Path, script: str, *arguments: Any, **how: Any) -> sub
     """Run a bash script there, with arguments. `touchfs` is in the system's PATH, and /etc/fstab is empty."""
     layers = place / "machine"
     layers.mkdir(exist_ok=True)
-    shell = ["bash", "-c", _SETUP + script, "bash", os.fspath(layers), TOUCHFS, *map(str, arguments)]
+    shell = ["bash", "-c", _SETUP + script, "bash", os.fspath(layers), INSTALLED, *map(str, arguments)]
     return subprocess.run(
         ["unshare", "--mount", "--propagation", "private", *shell],
         **{"capture_output": True, "text": True, "timeout": 60, "cwd": place, "check": False} | how,

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from command import TOUCHFS
+from command import INSTALLED
 from machine import run_on_machine
 from mounts import touchfs
 
@@ -70,7 +70,7 @@ def test_all_extras_of_users_are_listed():
 def test_another_user_gets_advice(tmp_path):
     """`nobody` has no home, and is not allowed to use --allow-other."""
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", TOUCHFS, "doctor"]
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", INSTALLED, "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 1, done.stderr
     assert "indexes              / cannot be written: choose another place: $XDG_CACHE_HOME" in done.stdout

@@ -15,16 +15,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TOUCHFS
+from command import INSTALLED
+from machine import FORGET_OTHERS
 from mounts import is_mounted, touchfs
-from postgres_server import own_server, server
+from postgres_server import own_server, postgres_data, server
 from waiting import wait_until
 
 from touchfs.write.touchnet import TouchNetWriter
 
-__all__ = ["own_server", "server"]
+__all__ = ["own_server", "postgres_data", "server"]
 
-COUNT = 300
+COUNT = 200
 # Takes steps until the end of the epoch. An error of the database is no end: the open file is read again.
 READER = """
 import errno, os, sys, time
@@ -49,6 +50,7 @@ with open(told, "ab", 0) as output:
 MACHINE = """
 touchfs=$0 source=$1 path=$2 told=$3 steps=$4
 shift 4
+FORGET_OTHERS
 trap '"$touchfs" umount "$path" > "$told.log"' EXIT
 trap 'exit 1' TERM
 "$touchfs" mount "$source" "$path" "$@" > "$told.log" || exit 1
@@ -62,7 +64,7 @@ take() {
 take "$told.0" & first=$!
 take "$told.1" & second=$!
 wait $first && wait $second
-"""
+""".replace("FORGET_OTHERS", FORGET_OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,7 @@ def keys(count=COUNT) -> Counter[str]:
     return Counter(f"n{number}" for number in range(count))
 
 
+@pytest.mark.variant
 def test_each_sample_goes_to_one_reader_of_any_mount(fleet, own_server, tmp_path):
     """While workers are killed, and the database crashes and comes back."""
     one, two = fleet(own_server, "one"), fleet(own_server, "two", "--workers", 2)
@@ -120,17 +123,27 @@ def test_each_sample_goes_to_one_reader_of_any_mount(fleet, own_server, tmp_path
     told.mkdir()
     # The last reader of an epoch is told its end; the others begin the next one, and are stopped.
     running = readers([iterator(one), iterator(two), iterator(one), iterator(two)], told)
-    dice, crashes = random.Random(3), 0
+    dice, crashes, kills = random.Random(3), 0, 0
+
+    def progress() -> int:
+        return sum(all_told(told).values())
+
+    def goes_on(since: int) -> bool:
+        return progress() > since or any(process.poll() is not None for process in running)
+
     try:
         while all(process.poll() is None for process in running):
-            for mounted in (one, two):
-                with suppress(ProcessLookupError, IndexError):
-                    os.kill(dice.choice(mounted.workers()), signal.SIGKILL)
-            time.sleep(0.3)
-            if crashes < 2 and sum(all_told(told).values()) > (crashes + 1) * COUNT / 4:
+            if kills < 12:
+                for mounted in (one, two):
+                    with suppress(ProcessLookupError, IndexError):
+                        os.kill(dice.choice(mounted.workers()), signal.SIGKILL)
+                        kills += 1
+            if crashes < 2 and progress() > (crashes + 1) * COUNT / 4:
                 own_server.kill()
                 own_server.start()
                 crashes += 1
+            since = progress() + dice.randrange(10)
+            wait_until(lambda since=since: goes_on(since))
     finally:
         for process in running:
             process.kill()
@@ -159,7 +172,8 @@ def test_machines_that_see_nothing_of_each_other(server, tmp_path, numbers):
     try:
         for name in ("one", "two"):
             options = [*store, "--state-dir", tmp_path / f"{name}.state"]
-            command = ["unshare", "-m", "sh", "-c", MACHINE, TOUCHFS, numbers, path, told / name, COUNT // 4, *options]
+            arguments = [numbers, path, told / name, COUNT // 4, *options]
+            command = ["unshare", "-m", "sh", "-c", MACHINE, INSTALLED, *arguments]
             machines.append(subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True))
         wait_until(lambda: len(list(told.glob("*.[01]"))) == 4)
         assert not is_mounted(path)
@@ -228,7 +242,7 @@ def test_while_the_database_is_away_the_data_stays(fleet, own_server):
     assert not failures
     assert reads > 100
     own_server.start()
-    wait_until(lambda: is_stepped(train), 30)
+    wait_until(lambda: is_stepped(train))
     assert first not in (train / "next").read_text()
     assert mounted.info()["internal_errors"] == 0
 
@@ -250,11 +264,9 @@ def test_a_database_that_hangs_is_given_up(fleet, own_server):
         for number in range(COUNT):
             assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
         assert step.poll() is None
-        begin = time.monotonic()
         assert touchfs("umount", mounted.path, "--abort").returncode == 0
-        assert step.wait(20) != 0
+        assert step.wait(60) != 0
         mounted.end()
-        assert time.monotonic() - begin < 30
         step.communicate()
     finally:
         own_server.resume()

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_tables import PNG, write_arrow
-from mounts import SPEECH, Mount
+from mounts import SPEECH, WAYS, Mount, ways
 from tars import write_tar
 
 from touchfs.write.touchnet import TouchNetWriter
 
-WAYS = {"one-worker": (), "two-workers": ("--workers", 2)}
-OPERATIONS = 400
 PAGE = mmap.PAGESIZE
 WAV_HEADER = 44
 
@@ -65,7 +63,7 @@ def kinds(tmp_path_factory) -> tuple[Path, dict[str, bytes | None]]:
     }
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=ways("two-workers", "one-worker"))
 def mixed(request, kinds, tmp_path_factory) -> Iterator[Mount]:
     mounted = Mount(tmp_path_factory.mktemp("mixed") / "mnt", kinds[0], *WAYS[request.param])
     yield mounted
@@ -216,9 +214,12 @@ NAMES = [
 ]
 
 
+@pytest.mark.parametrize(
+    "operations", [80, pytest.param(400, marks=pytest.mark.variant), pytest.param(20_000, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_random_reads_give_the_bytes_of_the_model(mixed, kinds, name):
+def test_random_reads_give_the_bytes_of_the_model(mixed, kinds, name, operations):
     path = mixed.path / name
     model = model_of(path, kinds[1][name])
-    Fsx(path, model, seed=NAMES.index(name)).run(OPERATIONS)
+    Fsx(path, model, seed=NAMES.index(name)).run(operations)
     assert (mixed.path / ".touchfs/errors").read_text() == ""

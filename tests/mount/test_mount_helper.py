@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import TOUCHFS
+from command import INSTALLED, TOUCHFS
 from machine import run_on_machine
 from mounts import is_mounted, touchfs
 
@@ -91,7 +91,7 @@ def test_doctor_knows_the_helper(place):
     advice = "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper"
     missing, good, dangling = output(place, script).splitlines()
     assert missing.split(maxsplit=2) == ["note", "mount.touchfs", f"is not installed: {advice}"]
-    assert good.split(maxsplit=2) == ["ok", "mount.touchfs", f"/sbin/mount.touchfs runs {os.path.realpath(TOUCHFS)}"]
+    assert good.split(maxsplit=2) == ["ok", "mount.touchfs", f"/sbin/mount.touchfs runs {os.path.realpath(INSTALLED)}"]
     assert dangling.split(maxsplit=2)[2] == f"points to a program that cannot be run: {advice}"
 
 
@@ -226,7 +226,7 @@ def test_options_beside_o_come_after_it_and_env_sets_the_environment(place):
 def test_without_a_home_its_directories_are_those_of_the_user(tmp_path, user, home, setting):
     """mount(8) empties HOME, and a service has none. A user without an entry in passwd has no home at all."""
     capability = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-    command = ["setpriv", f"--reuid={user}", *capability, "env", "-i", "PATH=/usr/bin", *setting, TOUCHFS, "doctor"]
+    command = ["setpriv", f"--reuid={user}", *capability, "env", "-i", "PATH=/usr/bin", *setting, INSTALLED, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     indexes = next(line for line in done.stdout.splitlines() if "indexes" in line)
     assert f"{home}/.cache/touchfs/index" in indexes or "/ cannot be written" in indexes

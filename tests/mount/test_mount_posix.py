@@ -229,10 +229,10 @@ def test_another_user_gets_no_further(public):
     for options in ((), ("--read-only",)):
         mounted = Mount(public / "mnt", public / "data", "--allow-other", *options)
         try:
-            for attempt, wanted in ATTEMPTS.items():
-                code = f"import errno, os; path = {str(mounted.path / FILE)!r}\n"
-                code += f"try: {attempt}\nexcept OSError as error: print(errno.errorcode[error.errno])"
-                done = subprocess.run(["python3", "-c", code], check=True, **user)
-                assert done.stdout.strip() == ("EROFS" if options else wanted), attempt
+            code = f"import errno, os; path = {str(mounted.path / FILE)!r}\n"
+            for attempt in ATTEMPTS:
+                code += f"try: {attempt}\nexcept OSError as error: print(errno.errorcode[error.errno])\n"
+            done = subprocess.run(["/usr/bin/python3", "-c", code], check=True, **user)
+            assert done.stdout.split() == [("EROFS" if options else wanted) for wanted in ATTEMPTS.values()]
         finally:
             mounted.end()

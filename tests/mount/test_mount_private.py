@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounts import Mount, mounts_below, touchfs
+from mounts import WAYS, Mount, mounts_below, touchfs, ways
 from waiting import wait_until
 
 STRANGER = 65534
@@ -40,36 +40,33 @@ def place() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def errno_for(user: int, code: str, *paths: Path) -> str:
-    """The name of the error that a program of a user gets."""
-    program = f"""
-import errno, os, sys
+def errnos_for(user: int, control: Path, *attempts: str) -> list[str]:
+    """The names of the errors that a program of a user gets by these."""
+    program = "import errno, os\n"
+    for attempt in attempts:
+        program += f"""
 try:
-    {code}
+    {attempt}
 except OSError as error:
     print(errno.errorcode[error.errno])
 else:
     print("none")
 """
-    ids = [f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    done = subprocess.run(
-        ["setpriv", *ids, "/usr/bin/python3", "-c", program, *paths], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "/usr/bin/python3", "-c", program]
+    return subprocess.run(command, cwd=control, capture_output=True, text=True, check=True).stdout.split()
 
 
 def check_private(control: Path) -> None:
-    for name, mode in (("errors", 0o400), ("log-level", 0o600)):
+    private, public = ("errors", "log-level"), ("info", "stats")
+    for name, mode in zip(private, (0o400, 0o600), strict=True):
         found = (control / name).stat()
         assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, mode)
-        assert errno_for(STRANGER, "open(sys.argv[1]).read()", control / name) == "EACCES"
-        assert errno_for(0, "open(sys.argv[1]).read()", control / name) == "none"
-    assert errno_for(STRANGER, "open(sys.argv[1], 'w').write('debug')", control / "log-level") == "EACCES"
-    errno_for(STRANGER, "os.truncate(sys.argv[1], 0)", control / "log-level")
-    assert errno_for(STRANGER, "os.chmod(sys.argv[1], 0o666)", control / "log-level") == "EPERM"
+    reads = [f"open({name!r}).read()" for name in (*private, *public)]
+    assert errnos_for(0, control, *reads) == ["none"] * 4
+    writes = ["open('log-level', 'w').write('debug')", "os.chmod('log-level', 0o666)", "os.truncate('log-level', 0)"]
+    *told, _ = errnos_for(STRANGER, control, *reads, *writes)
+    assert told == ["EACCES", "EACCES", "none", "none", "EACCES", "EPERM"]
     assert (control / "log-level").read_text() == "info\n"
-    for name in ("info", "stats"):
-        assert errno_for(STRANGER, "open(sys.argv[1]).read()", control / name) == "none"
 
 
 @pytest.mark.usefixtures("as_root")
@@ -106,10 +103,10 @@ def kill_a_worker(mounted: Mount) -> None:
     mounted.info()
 
 
-@pytest.mark.parametrize("options", [("--workers", 2), ("--loop", "trio")], ids=["two", "trio"])
-def test_the_level_changes_in_all_processes(mount, speech, tmp_path, options):
+@pytest.mark.parametrize("way", ways("two-workers", "trio"))
+def test_the_level_changes_in_all_processes(mount, speech, tmp_path, way):
     log, level = tmp_path / "log", tmp_path / "mnt/.touchfs/log-level"
-    mounted = mount(speech, "--log-file", log, "--log-level", "error", *options)
+    mounted = mount(speech, "--log-file", log, "--log-level", "error", *WAYS[way])
     assert level.read_text() == "error\n"
     kill_a_worker(mounted)
     assert log_of(log) == []

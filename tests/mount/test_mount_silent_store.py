@@ -12,6 +12,8 @@ from range_server import range_server
 from tars import write_tar
 from waiting import wait_until
 
+TIMEOUT = 3
+
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
@@ -32,7 +34,7 @@ def cat(path):
 @pytest.mark.parametrize("answer", ["nothing", "503"])
 def test_a_read_takes_the_time_out_once(mount, server, answer):
     """The kernel asks several times for pages that cannot be read: those who ask again are answered at once."""
-    mounted = mount(f"{server.url}/set/", "--timeout", 4, "--revalidate", 1000)
+    mounted = mount(f"{server.url}/set/", "--timeout", TIMEOUT, "--revalidate", 1000)
     path = mounted.path / "shards" / "a" / "t.bin"
     path.stat()
     server.hang() if answer == "nothing" else setattr(server, "fault", lambda: answer)
@@ -40,19 +42,19 @@ def test_a_read_takes_the_time_out_once(mount, server, answer):
     reader = cat(path)
     _, message = reader.communicate()
     assert "timed out" in message
-    assert time.monotonic() - begun < 7.5
+    assert time.monotonic() - begun < 2 * TIMEOUT  # as long as a second time-out would end after
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_reader_that_is_killed_or_interrupted_ends_in_time(mount, server, number):
-    mounted = mount(f"{server.url}/set/", "--timeout", 3, "--revalidate", 1000)
+    mounted = mount(f"{server.url}/set/", "--timeout", TIMEOUT, "--revalidate", 1000)
     path = mounted.path / "shards" / "a" / "t.bin"
     path.stat()
     server.hang()
     reader = cat(path)
     wait_until(lambda: server.ranges and server.ranges[-1][1] > 9_000_000)
     reader.send_signal(number)
-    reader.communicate(timeout=10)
+    reader.communicate(timeout=60)
     assert reader.returncode == -number
 
 
@@ -66,5 +68,5 @@ def test_abort_frees_all_readers_at_once(mount, server):
     wait_until(lambda: len(server.ranges) > 1)
     assert touchfs("umount", "--abort", mounted.path).returncode == 0
     for reader in readers:
-        assert reader.communicate(timeout=20)[1]
+        assert reader.communicate(timeout=60)[1]
     wait_until(lambda: not is_mounted(mounted.path))

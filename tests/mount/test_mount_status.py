@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from command import TOUCHFS
+from command import INSTALLED, TOUCHFS
 from mounts import Mount, is_mounted, touchfs
 from processes import runs
 from waiting import wait_until
@@ -136,7 +136,7 @@ def test_the_mount_of_another_user_is_named_and_is_no_problem(speech):
         ids = [f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups"]
         capabilities = "-all,+dac_read_search"  # our Python may be in a home that others cannot enter
         ids += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
-        command = ["setpriv", *ids, TOUCHFS, *arguments, path]
+        command = ["setpriv", *ids, INSTALLED, *arguments, path]
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
     with tempfile.TemporaryDirectory() as place:

@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import kill_workers_while
+from mount_numbers import numbers_of
+from mounts import is_waiting, kill_workers_while
 from small_disks import AS_ROOT, fill, refused, small_disk
 from waiting import wait_until
 
@@ -69,14 +71,22 @@ READER = 'i=0; while [ $i -lt "$1" ]; do key=; read -r key < next; echo "$key"; 
 @pytest.mark.parametrize(
     ("partition", "readers", "workers", "durability"),
     [
-        *(("stride", 16, 1, "os"), ("block", 16, 2, "os"), ("stride", 1, 1, "os"), ("block", 2, 1, "os")),
-        *(("stride", 16, 1, "fsync"), ("block", 16, 2, "fsync")),
+        *(("block", 8, 2, "os"), ("stride", 8, 1, "fsync")),
+        *(
+            pytest.param(*each, marks=pytest.mark.variant)
+            for each in [
+                ("stride", 16, 1, "os"),
+                ("block", 16, 2, "fsync"),
+                ("stride", 1, 1, "os"),
+                ("block", 2, 1, "os"),
+            ]
+        ),
     ],
 )
 def test_readers_of_one_rank_while_workers_are_killed(
     mount, numbers, tmp_path, partition, readers, workers, durability
 ):
-    each, ranked = 640 // readers, {"rank": 1, "world_size": 3, "partition": partition}
+    each, ranked = 320 // readers, {"rank": 1, "world_size": 3, "partition": partition}
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers, "--durability", durability)
     train = iterator(
         mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
@@ -98,7 +108,10 @@ def test_readers_of_one_rank_while_workers_are_killed(
     assert mounted.info()["internal_errors"] == 0
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
+DURABILITIES = ["os", pytest.param("fsync", marks=pytest.mark.variant)]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
 def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers, tmp_path, durability):
     """What its worker made ahead is undone before the worker sleeps."""
     state = tmp_path / "state"
@@ -118,7 +131,7 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
     assert mounted.info()["internal_errors"] == other.info()["internal_errors"] == 0
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
     """It may have made the step ahead. Nobody was told of it."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
@@ -141,7 +154,12 @@ def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", 2)
     train = iterator(mounted, "{}")
     (database,) = (tmp_path / "state").glob("*.sqlite")
-    stopped = mounted.workers()[1]
+    stopped, writer = mounted.workers()[1], []
+
+    def write() -> int:
+        writer.append(threading.get_native_id())
+        return spec.write(b'{"batch"')
+
     with (
         open(train / "spec", "wb", 0) as spec,
         closing(sqlite3.connect(database, isolation_level=None)) as connection,
@@ -149,13 +167,14 @@ def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
     ):
         connection.execute("BEGIN IMMEDIATE")  # before that worker is stopped, which may be at the store itself
         os.kill(stopped, signal.SIGSTOP)
-        written = thread.submit(spec.write, b'{"batch"')
-        time.sleep(0.3)
+        written = thread.submit(write)
+        wait_until(lambda: writer and is_waiting(writer[0]))
+        resent = numbers_of(mounted).total("resends")
         os.kill(stopped, signal.SIGKILL)
         wait_until(lambda: len(mounted.workers()) == 2 and stopped not in mounted.workers())
-        time.sleep(0.3)
+        wait_until(lambda: numbers_of(mounted).total("resends") > resent)
         connection.execute("COMMIT")
-        assert written.result(30) == 8
+        assert written.result(60) == 8
         spec.write(b": 5}")
     assert said(train, "batch") == "5\n"
 
@@ -203,7 +222,7 @@ def test_the_c_program_of_the_docs_goes_on_where_it_saved(mount, numbers, tmp_pa
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "checkpoint: Invalid argument\n")
 
 
-@pytest.mark.parametrize("killed", [1, 2, 4])
+@pytest.mark.parametrize("killed", [2, *(pytest.param(step, marks=pytest.mark.variant) for step in (1, 4))])
 def test_the_bash_loop_of_the_docs_goes_on_where_it_was(mount, numbers, tmp_path, killed):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
     (tmp_path / "train-step").write_text('#!/bin/sh\necho "$@"\n')
@@ -244,7 +263,7 @@ def test_a_spec_that_is_written_again_keeps_the_position(mount, numbers, tmp_pat
     assert said(train, "position") == "6\n"
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("durability", DURABILITIES)
 class TestFullDisk:
     def test_steps_go_on_where_they_were(self, mount, numbers, tmp_path, durability):
         with small_disk(tmp_path / "disk") as disk:

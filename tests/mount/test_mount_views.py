@@ -149,7 +149,7 @@ def dirents(path):
     return entries
 
 
-@pytest.mark.parametrize("way", [(), ("--read-only",), ("--loop", "trio")])
+@pytest.mark.parametrize("way", [(), ("--read-only",), pytest.param(("--loop", "trio"), marks=pytest.mark.variant)])
 def test_every_listing_has_itself_and_its_parent(mount, speech, way):
     mounted = mount(speech, *way)
     os.stat(mounted.path / "merged" / "max=30,gap=30")

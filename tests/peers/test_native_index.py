@@ -9,13 +9,14 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.format.idx.idxpack import SegmentContent
@@ -244,6 +245,7 @@ class TestWriting:
         assert (found.path, found.size, found.files, found.samples) == ("x.tar", 10240, 9, 3)
         assert (found.mtime_ns, found.identity) == (Path("x.tar").stat().st_mtime_ns, None)
 
+    @pytest.mark.soak
     def test_memory_does_not_grow_with_the_members(self, here):
         """A list of the offsets alone would be more than what it may take."""
         count = 400_000
@@ -271,8 +273,13 @@ print(peak() - before)
         Path("x.jsonl.idx").write_bytes(b"old")
         code = "from touchfs.peers.write import write_index; write_index('x.jsonl', 'x.jsonl.idx', None)"
         process = subprocess.Popen([sys.executable, "-c", code])
-        while process.poll() is None and not any(part.stat().st_size for part in here.glob(".touchfs-tmp-*")):
-            time.sleep(0.001)
+
+        def writes() -> bool:
+            with suppress(FileNotFoundError):  # it has its name
+                return any(part.stat().st_size for part in here.glob(".touchfs-tmp-*"))
+            return False
+
+        wait_until(lambda: process.poll() is not None or writes())
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert Path("x.jsonl.idx").read_bytes() == b"old" or verdict("x.jsonl", IndexState.FITS)

@@ -113,10 +113,11 @@ for version in range(10**9):
 """
 
 
-def test_kill_leaves_old_or_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.variant)])
+def test_kill_leaves_old_or_new(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "file"
     moments = random.Random(7)
-    for _ in range(20):
+    for _ in range(kills):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
         assert writer.stdout is not None
         writer.stdout.readline()

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from touchfs.posix.waiting import is_readable
 
@@ -42,10 +42,7 @@ def test_a_program_ends_with_its_parent(tmp_path: Path, end: str) -> None:
     ) as parent:
         assert parent.stdout is not None
         program = os.pidfd_open(int(parent.stdout.readline()))
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "began").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until((tmp_path / "began").exists)
         signal.pidfd_send_signal(program, signal.SIGTERM)
         assert not is_readable(program, 0.2)
         parent.kill()

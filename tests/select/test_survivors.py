@@ -54,7 +54,7 @@ def only_file(place: Path) -> Path:
 FACTS = st.dictionaries(st.sampled_from("ab"), st.integers(0, 3) | st.sampled_from(["", "x", None, True]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(FACTS, max_size=30),
     st.sampled_from(["a < 2", 'not a == "x"', "a exists or b exists", "b in [true, 1] and a != 1", "not a exists"]),

@@ -154,7 +154,6 @@ def same(value: Any, literal: Any) -> bool:
     return kind(value) == kind(literal) and bool(value == literal)
 
 
-@settings(deadline=None)
 @given(TREES, st.integers(0, 2**32))
 def test_every_writing_has_one_spelling(tree: Tree, seed: int) -> None:
     where = parse_where(scrawled(tree, random.Random(seed)))
@@ -165,7 +164,7 @@ def test_every_writing_has_one_spelling(tree: Tree, seed: int) -> None:
     assert (str(again), again.fields) == (str(where), where.fields)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=2 * settings().max_examples)
 @given(TREES, st.lists(FACTS, min_size=1, max_size=5), st.integers(0, 2**32))
 def test_it_means_what_the_plain_model_means(tree: Tree, samples: list[dict[str, Any]], seed: int) -> None:
     where = parse_where(scrawled(tree, random.Random(seed)))
@@ -271,14 +270,13 @@ SIGNS = ["(", ")", "[", "]", ",", ".", "==", "!=", "<", ">=", "=", "!", "-", "'"
 BITS = st.sampled_from([*WORDS, *SIGNS, "\n", "\0", "ü", "\ud800", "\u2028", "١"])
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(BITS, max_size=12).map(" ".join) | st.lists(BITS, max_size=12).map("".join) | st.text())
 @example("")
 def test_any_text(text: str) -> None:
     check_hostile(text)
 
 
-@settings(deadline=None)
 @given(TREES, st.data())
 def test_any_damaged_expression(tree: Tree, data: st.DataObject) -> None:
     text = spelled(tree)

@@ -277,7 +277,7 @@ def test_a_client_that_is_not_installed(url, extra, monkeypatch):
     for module in {*hidden, *(name for name in sys.modules if name.partition(".")[0] in hidden)}:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "touchfs.source.remote.protocols.sftp_client", raising=False)
-    with pytest.raises(MissingExtraError, match=rf"touchfs\[{extra}\]"):
+    with pytest.raises(MissingExtraError, match=rf"touchfs-shards\[{extra}\]"):
         find_shards(url.replace("c@d", "c"))
 
 

@@ -137,7 +137,7 @@ MADE = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.data())
 def test_json_is_read_back_by_the_rules(data):
     kind, values, expected = nullable(data.draw(MADE))
@@ -150,7 +150,6 @@ def test_json_is_read_back_by_the_rules(data):
         assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_dictionaries_and_run_ends_are_their_values(data):
     kind, values, expected = data.draw(
@@ -163,7 +162,6 @@ def test_dictionaries_and_run_ends_are_their_values(data):
     assert json_values(plain.dictionary_encode()) == json_values(ends) == wanted
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_views_and_unions_of_any_type(data):
     kind, values, expected = nullable(data.draw(MADE))

@@ -48,6 +48,7 @@ def test_a_shallow_clone_is_not_read(tmp_path: Path) -> None:
         LanceScan(LanceTable(str(tmp_path / "clone"))).describe()
 
 
+@pytest.mark.soak
 def test_large_cells_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     """Two thousand cells of 500 kB, which compress well: all at once they take 1 GB."""
     large = bytes(range(250)) * 2000

@@ -84,7 +84,7 @@ def of_pyarrow(data: bytes, group: int, name: str) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=3),
     in_footer=st.booleans(),

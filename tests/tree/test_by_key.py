@@ -66,7 +66,7 @@ def listed(tree: Tree) -> dict[bytes, str]:
     return targets
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(DATASETS)
 @example([["a", "a.json", "a.json", "a"]])
 @example([["a.json", "a"], ["a", "a~2", "a"]])
@@ -177,7 +177,7 @@ HIDDEN = [".wav", "d/.wav", ".wav.wav", "d/.wav.wav", "./.touchfs", "..", "../x.
 MEMBERS = st.sampled_from([*ORDINARY, *HIDDEN, "é" * 130 + ".wav", "./" + "é" * 130 + ".wav", "a." + "b." * 120])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(st.lists(MEMBERS, max_size=7), min_size=1, max_size=3),
     st.lists(st.sampled_from(["a", "a.wav", "a.b", "a.", ".", "b/a", "./a", "a.json", "é" * 130]), max_size=5),

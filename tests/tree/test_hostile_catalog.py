@@ -26,16 +26,16 @@ from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
-MUTANTS = 150
+MUTANTS = pytest.mark.parametrize("mutants", [14, pytest.param(150, marks=pytest.mark.variant)])
 
 
 @pytest.fixture(autouse=True)
 def _in_time() -> Iterator[None]:
-    """An endless walk fails, and does not hang."""
-    signal.signal(signal.SIGALRM, lambda number, frame: pytest.fail("endless"))
-    signal.alarm(100)
+    """An endless walk fails after a minute of processor, and does not hang."""
+    signal.signal(signal.SIGVTALRM, lambda number, frame: pytest.fail("endless"))
+    signal.setitimer(signal.ITIMER_VIRTUAL, 60)
     yield
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 @pytest.fixture
@@ -207,10 +207,11 @@ def test_a_form_that_there_is_not(dataset: Dataset, form: Any) -> None:
     list(walk(dataset))
 
 
-def test_bytes_that_are_flipped(dataset: Dataset) -> None:
+@MUTANTS
+def test_bytes_that_are_flipped(dataset: Dataset, mutants: int) -> None:
     path = Path(dataset.shards[0].catalog)
     whole, dice = path.read_bytes(), random.Random(1)
-    for _ in range(MUTANTS):
+    for _ in range(mutants):
         data = bytearray(whole)
         for _ in range(dice.choice((1, 1, 8))):
             data[dice.randrange(len(data))] = dice.choice((0, 1, 255, dice.randrange(256)))
@@ -218,11 +219,12 @@ def test_bytes_that_are_flipped(dataset: Dataset) -> None:
         list(walk(dataset))
 
 
-def test_keys_that_are_flipped(source: Path, dataset: Dataset) -> None:
+@MUTANTS
+def test_keys_that_are_flipped(source: Path, dataset: Dataset, mutants: int) -> None:
     assert not isinstance(dataset.keys, str)
     path = Path(dataset.keys.path)
     whole, dice = path.read_bytes(), random.Random(2)
-    for number in range(MUTANTS):
+    for number in range(mutants):
         data = bytearray(whole)
         start = HEADER.size + IDENTITY_SIZE if number % 2 else 0
         for _ in range(dice.choice((1, 1, 8))):

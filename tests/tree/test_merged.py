@@ -74,7 +74,7 @@ def pcm(data: bytes) -> bytes:
         return file.readframes(file.getnframes())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(samples, max_size=4), st.sampled_from(PLANS))
 def test_runs_are_cut_from_the_recording(dataset: list[tuple[str, int, list[dict[str, Any]]]], name: str) -> None:
     with tempfile.TemporaryDirectory() as place:

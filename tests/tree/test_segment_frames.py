@@ -94,7 +94,13 @@ def walk(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
             yield from walk(tree, below)
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+# The media room reads and cuts videos in all of them.
+OTHERS = {"fragmented.mp4", "h264.mkv", "reordered.avi"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.variant] if name in OTHERS else []) for name in CONTAINERS]
+)
 def test_segments_show_what_ffmpeg_shows(videos: Path, tmp_path: Path, pool: DecodePool, name: str) -> None:
     video = make(videos, name)
     tree = tree_of(tar_of(tmp_path, video))

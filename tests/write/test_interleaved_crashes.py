@@ -1,15 +1,14 @@
 """A writer of interleaved samples is killed at any point: its file is the old one or the new one, and complete."""
 
 import json
-import multiprocessing
 import os
 import signal
 import tempfile
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+from own_forkserver import preloaded
 from write.interleaved_crash_writer import BATCHES, append_for_ever, write_generation, write_until
 from written_items import PNG, read_tar
 
@@ -18,13 +17,9 @@ STEPS_MAX = 300
 
 @pytest.fixture(scope="module")
 def processes():
-    context = multiprocessing.get_context("forkserver")
-    # A server that another test started has imported nothing: a process would take half a second to start, not 20 ms.
-    forkserver._forkserver._stop()
     # pyarrow imports pandas where it is installed, for its first array. The server does not find modules of tests.
-    context.set_forkserver_preload(["touchfs.write.interleaved", "fsspec.implementations.local", "pandas"])
-    yield context
-    forkserver._forkserver._stop()
+    with preloaded("touchfs.write.interleaved", "fsspec.implementations.local", "pandas") as context:
+        yield context
 
 
 @pytest.fixture

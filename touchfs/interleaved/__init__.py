@@ -15,9 +15,7 @@ try:
     import fsspec  # noqa: F401
     import pyarrow  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        f"interleaved samples need fsspec and pyarrow: {install_hint('interleaved')}"
-    ) from error
+    raise MissingExtraError(f"interleaved samples need fsspec and pyarrow: {install_hint('interleaved')}") from error
 
 from touchfs.format.interleaved.source_ref import SourceRef, format_source_ref, parse_source_ref
 from touchfs.interleaved.filters import DropInvalidRows, DropOrphanMetadata, InterleavedFilter, RecomputePositions

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from touchfs.control_characters import one_line
 from touchfs.errors import NotFoundError, StateError, TouchfsError
-from touchfs.iterators.spec import is_written, refused
+from touchfs.iterators.spec import is_written, refused, stored_spec
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem
@@ -53,7 +53,8 @@ class ErrorNotes:
             if file == "spec" and changes:
                 found = connection.execute("SELECT spec FROM iterator WHERE id = ?", (iterator,)).fetchone()
                 if found is not None and not is_written(found[0]):
-                    connection.execute("UPDATE iterator SET spec = ? WHERE id = ?", (refused(text), iterator))
+                    spec = refused(text, stored_spec(found[0]).batch)
+                    connection.execute("UPDATE iterator SET spec = ? WHERE id = ?", (spec, iterator))
 
         self._store.run(act)
 

@@ -27,7 +27,7 @@ from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.precompute import take_step
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
-from touchfs.iterators.spec import check_batch, is_written, parse_spec, stored_spec, unwritten
+from touchfs.iterators.spec import check_batch, parse_spec, stored_spec, with_batch
 from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
@@ -77,7 +77,7 @@ class Iterators(Registry):
             "next": self._next,
             "peek": self._peek,
             "token": lambda *of: (
-                to_json({"kind": "state", **self._positions.graph_at_position(*of).state()}).encode() + b"\n"
+                to_json({"kind": "state", **self._positions.asked_graph(*of).state()}).encode() + b"\n"
             ),
             "position": lambda *of: b"%d\n" % self._positions.graph_at_position(*of).progress()[0],
             "len": lambda *of: _length(self._positions.graph_at_position(*of).progress()[1]),
@@ -135,9 +135,10 @@ class Iterators(Registry):
             raise WouldWaitError from error
 
     def quick_graph(self, iterator: int) -> LiveGraph | None:
-        """Return the graph of an iterator, or None if it is not built or its steps take more than microseconds."""
+        """Return the graph of an iterator, or None if it is not built, makes no steps, or needs long for one."""
         graph = self.graphs.get(iterator)
-        return None if graph is None or graph.spec.batch > BATCH_NOWAIT else graph
+        is_quick = graph is not None and graph.refusal is None and graph.spec.batch <= BATCH_NOWAIT
+        return graph if is_quick else None
 
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. Raises UsageError for a wrong value; then nothing changes."""
@@ -161,7 +162,7 @@ class Iterators(Registry):
         graph = self.graphs.get(iterator)
         text = take_step(connection, iterator, graph)
         if graph is None or text is None:
-            graph = self._positions.graph_at_position(connection, iterator)
+            graph = self._positions.asked_graph(connection, iterator)
             step = graph.step()
             connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
             text = self.output(graph, step.tokens)
@@ -174,7 +175,7 @@ class Iterators(Registry):
         return format_output(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: Connection, iterator: int) -> bytes:
-        graph = self._positions.graph_at_position(connection, iterator)
+        graph = self._positions.asked_graph(connection, iterator)
         return self.output(graph, graph.peek())
 
     def apply(self, iterator: int, file: str, value: Any) -> None:
@@ -191,7 +192,7 @@ class Iterators(Registry):
                 spec = replace(self._positions.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
                 self._positions.graph_at_position(connection, iterator)  # raises where the position is lost
                 state, steps = self._positions.kept_position(connection, iterator, spec)
-                spec_text = str(spec) if is_written(spec_text) else unwritten(spec.batch)
+                spec_text = with_batch(spec_text, spec)
             elif file == "token":
                 state = self._positions.token_state(connection, iterator, value)
             elif file == "reset":

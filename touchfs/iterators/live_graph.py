@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.iterators.spec import build_graph, select_samples, stored_spec
+from touchfs.iterators.spec import build_graph, refusal_of, select_samples, stored_spec
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.graph.state import collect_state_dict, enclose, resume
 from touchfs.select.selection import Selector
@@ -62,12 +62,13 @@ class LiveGraph:
 
     __slots__ = (
         *("_ahead", "_at", "_block", "_following", "_size"),
-        *("root", "samples", "spec", "spec_text", "start", "precomputed"),
+        *("refusal", "root", "samples", "spec", "spec_text", "start", "precomputed"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
         self.spec = stored_spec(spec_text)
+        self.refusal = refusal_of(spec_text)
         self.samples = select_samples(self.spec, selector)
         self.root = build_graph(self.spec, self.samples)
         self.start = to_json(collect_state_dict(self.root))

@@ -87,16 +87,14 @@ def parse_spec(value: object) -> Spec:
 
 
 def stored_spec(text: str) -> Spec:
-    """Return the spec of a text in the store. Raises UsageError if it is `refused` or damaged."""
+    """Return the spec of a text in the store. Raises UsageError if it is damaged, as it was checked when written."""
     try:
         value = from_json(text)
-        if isinstance(value, dict) and value.keys() == {_REFUSED}:
-            reason = value[_REFUSED]
-        else:
-            return parse_spec(value)
+        if isinstance(value, dict):
+            value = {name: field for name, field in value.items() if name != _REFUSED}
+        return parse_spec(value)
     except TouchfsError as error:
         raise UsageError(f"its spec is damaged, write it anew: {error}") from error
-    raise UsageError(f"its spec was refused, write a valid one: {reason}")
 
 
 def is_written(text: str) -> bool:
@@ -104,17 +102,30 @@ def is_written(text: str) -> bool:
     try:
         return text == str(stored_spec(text))
     except UsageError:
-        return False
+        return True  # it is damaged
 
 
 def unwritten(batch: int = 1) -> str:
     """Return the text in the store of an iterator that nobody has written a spec for."""
-    return to_json({} if batch == 1 else {"batch": batch})
+    return to_json({"batch": batch})
 
 
-def refused(reason: str) -> str:
+def refused(reason: str, batch: int) -> str:
     """Return the text in the store of an iterator whose only specs were refused: it makes no steps."""
-    return to_json({_REFUSED: reason})
+    return to_json({_REFUSED: reason, "batch": batch})
+
+
+def refusal_of(text: str) -> str | None:
+    """Return why the specs of an iterator were refused, if it has no other one."""
+    value = from_json(text)
+    return str(value[_REFUSED]) if isinstance(value, dict) and _REFUSED in value else None
+
+
+def with_batch(text: str, spec: Spec) -> str:
+    """Return a text in the store with the batch of this spec. Written, unwritten or refused, it stays so."""
+    if (reason := refusal_of(text)) is not None:
+        return refused(reason, spec.batch)
+    return str(spec) if is_written(text) else unwritten(spec.batch)
 
 
 def is_same_pass(spec: Spec, other: Spec) -> bool:

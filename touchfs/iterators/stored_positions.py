@@ -45,6 +45,15 @@ class StoredPositions:
             raise UsageError(_lost(graph, base or "")) from error
         return graph
 
+    def asked_graph(self, connection: Connection, iterator: int) -> LiveGraph:
+        """Return the same, for samples. Raises UsageError, too, if the iterator's only specs were refused: nobody has
+        asked for these samples.
+        """
+        graph = self.graph_at_position(connection, iterator)
+        if graph.refusal is not None:
+            raise UsageError(f"its spec was refused, write a valid one: {graph.refusal}")
+        return graph
+
     def kept_position(self, connection: Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
         """Return the base and the steps of an iterator after a change of its spec.
 
