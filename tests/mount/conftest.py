@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mounts import SPEECH, WAYS, Mount, mounts_below, touchfs, ways
+from mounts import SPEECH, WAYS, WIDE, Mount, mounts_below, touchfs, ways
 
 from touchfs.write.touchnet import TouchNetWriter
-
-WIDE = 400
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from command import TOUCHFS
 from processes import children, runs
 from waiting import wait_until
 
+# The samples of the shard `wide` of the zoo.
+WIDE = 400
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 # How workers run, by the names of tests.
 WAYS: dict[str, tuple[Any, ...]] = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}

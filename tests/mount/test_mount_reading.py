@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import WIDE
-from mounts import SPEECH, samples_of
+from mounts import SPEECH, WIDE, samples_of
 
 WAV_HEADER = 44
 # What a file begins with before the bytes of the shard.

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from command import TOUCHFS
+from command import INSTALLED, TOUCHFS
 from mounts import SPEECH, WAYS, Mount, is_mounted, reader_of, samples_of, touchfs, ways
 from processes import children, runs
 from spike_daemon import SLOW
@@ -415,7 +415,7 @@ def test_systemd_is_told(copied, tmp_path):
             words = iter(lambda: told.recv(1000), b"")
             return next(word.partition(b"\nSTATUS=")[0] for word in words if not word.startswith(b"EXTEND"))
 
-        command = [TOUCHFS, "mount", "-f", copied, tmp_path / "mnt"]
+        command = [INSTALLED, "mount", "-f", copied, tmp_path / "mnt"]
         with subprocess.Popen(command, env=os.environ | {"NOTIFY_SOCKET": f"{tmp_path}/notify"}) as process:
             try:
                 assert next_word() == b"READY=1"

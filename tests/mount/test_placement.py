@@ -134,7 +134,7 @@ def test_a_worker_that_follows_is_killed_and_its_reader_notices_nothing(mount, s
         try:
             os.sched_setaffinity(reader.pid, {PLACE})
             for _ in range(KILLS):
-                (worker,) = wait_until(mounted.workers)
+                (worker,) = wait_until(lambda: len(workers := mounted.workers()) == 1 and workers)
                 wait_until(lambda worker=worker: places_of(worker) == {PLACE})
                 os.kill(worker, signal.SIGKILL)
                 wait_until(lambda worker=worker: mounted.workers() not in ([], [worker]))
