@@ -29,8 +29,6 @@ from touchfs.indexing.place import index_directory
 from touchfs.verify.journal import Journal
 from touchfs.view.plan import parse_plan
 
-pytestmark = pytest.mark.xdist_group("dask")
-
 
 def run(*arguments, **how):
     return subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False, **how)

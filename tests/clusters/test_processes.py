@@ -26,7 +26,6 @@ from touchfs import jobs
 from touchfs.clusters.dask import cluster as connected
 from touchfs.indexing import open_dataset
 
-pytestmark = pytest.mark.xdist_group("dask")
 QUERY = "planted-signature"
 
 

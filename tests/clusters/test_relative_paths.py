@@ -17,7 +17,6 @@ from tars import write_tar
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.tar import TarTarget
 
-pytestmark = pytest.mark.xdist_group("dask")
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from command import INSTALLED
 from machine import FORGET_OTHERS
-from mounts import is_mounted, touchfs
+from mounts import is_mounted, is_waiting, touchfs
 from postgres_server import own_server, postgres_data, server
 from waiting import wait_until
 
@@ -261,7 +261,8 @@ def test_a_database_that_hangs_is_given_up(fleet, own_server):
     own_server.pause()
     try:
         step = subprocess.Popen(["cat", train / "next"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for number in range(COUNT):
+        wait_until(lambda: is_waiting(step.pid))
+        for number in range(9):
             assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
         assert step.poll() is None
         assert touchfs("umount", mounted.path, "--abort").returncode == 0
