@@ -51,7 +51,7 @@ MACHINE = """
 touchfs=$0 source=$1 path=$2 told=$3 steps=$4
 shift 4
 FORGET_OTHERS
-trap '"$touchfs" umount "$path" > "$told.log"' EXIT
+trap 'fusermount3 -u "$path"' EXIT
 trap 'exit 1' TERM
 "$touchfs" mount "$source" "$path" "$@" > "$told.log" || exit 1
 take() {

@@ -35,7 +35,7 @@ def mounted(tmp_path):
 @pytest.mark.parametrize(
     ("workers", "kills"),
     [
-        *[(1, 12), (2, 12)],
+        (2, 12),
         *(pytest.param(workers, 50, marks=pytest.mark.variant) for workers in (1, 2)),
         *(pytest.param(workers, 1000, marks=pytest.mark.soak) for workers in (1, 2)),
     ],
