@@ -56,8 +56,9 @@ def az_server(patch: pytest.MonkeyPatch) -> Iterator[adlfs.AzureBlobFileSystem]:
     account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY}"
     patch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"{account};BlobEndpoint={url}/{ACCOUNT};")
     clients._CLIENTS.forget()  # those of an earlier test
-    client = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
+    client = adlfs.AzureBlobFileSystem(skip_instance_cache=True)
     if "data" in client.ls(""):
         client.rm("data", recursive=True)
     client.mkdir("data")
+    client.invalidate_cache()
     yield client

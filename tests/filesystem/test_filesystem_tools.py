@@ -1,16 +1,12 @@
 """Libraries that know fsspec read the files of a dataset through it."""
 
 import io
+import json
 import wave
 
-import datasets
-import duckdb
 import fsspec
 import numpy as np
-import pandas
-import polars
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 import soundfile
@@ -37,8 +33,8 @@ def parquet(rows: list[dict[str, object]]) -> bytes:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     place = tmp_path_factory.mktemp("tools")
-    lines = pandas.DataFrame(ROWS).to_json(orient="records", lines=True).encode()
-    csv = pandas.DataFrame(ROWS).to_csv(index=False).encode()
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    csv = "".join(["id,text\n", *(f"{row['id']},{row['text']}\n" for row in ROWS)]).encode()
     files = {"t/a.parquet": parquet(ROWS[:25]), "t/b.parquet": parquet(ROWS[25:])}
     write_tar(place / "one.tar", {"lines.json": lines, "rows.csv": csv, "talk.wav": wav(), **files})
     return place
@@ -50,12 +46,15 @@ def url(source):
 
 
 def test_pandas(url):
+    import pandas  # as other peers, only here: each process of the tests imports all files of tests
+
     assert pandas.read_json(url("lines.json"), lines=True).to_dict("records") == ROWS
     assert pandas.read_csv(url("rows.csv")).to_dict("records") == ROWS
     assert pandas.read_parquet(url("t/a.parquet")).to_dict("records") == ROWS[:25]
 
 
 def test_pyarrow(source):
+
     files = fsspec.filesystem("touchfs", fo=str(source))
     table = pa.dataset.dataset("shards/one/t", filesystem=files, format="parquet").to_table(
         filter=pa.dataset.field("id") > 20
@@ -71,11 +70,15 @@ def test_soundfile(url):
 
 
 def test_polars(url):
+    import polars
+
     with fsspec.open(url("t/b.parquet")) as file:
         assert polars.read_parquet(file).to_dicts() == ROWS[25:]
 
 
 def test_duckdb(source):
+    import duckdb
+
     with duckdb.connect() as connection:
         connection.register_filesystem(fsspec.filesystem("touchfs", fo=str(source)))
         assert connection.sql("SELECT count(*), sum(id) FROM 'touchfs://shards/one/t/*.parquet'").fetchall() == [
@@ -87,6 +90,8 @@ def test_duckdb(source):
 
 
 def test_datasets(url, tmp_path):
+    import datasets
+
     loaded = datasets.load_dataset("json", data_files=url("lines.json"), cache_dir=str(tmp_path), split="train")
     assert loaded.to_list() == ROWS
     streamed = datasets.load_dataset(

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -22,19 +23,25 @@ from touchfs.tables.lance.dataset import LanceTable
 ROWS = 30
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = {
         "key": [f"k{i:02d}" for i in range(ROWS)],
         "image": [b"\x89PNG\r\n\x1a\n%d" % i for i in range(ROWS)],
         "label": [i % 3 for i in range(ROWS)],
     }
-    lance.write_dataset(pa.table(rows), tmp_path / "rows.lance", max_rows_per_file=8)
-    return tmp_path / "rows.lance"
+    path = tmp_path_factory.mktemp("lance") / "rows.lance"
+    lance.write_dataset(pa.table(rows), path, max_rows_per_file=8)
+    return path
 
 
-def test_rows_are_samples(path: Path) -> None:
-    samples = touchfs.open(str(path))
+@pytest.fixture(scope="module")
+def samples(path: Path) -> Any:
+    """Each opening of its own starts a process that imports Lance, which takes a second."""
+    return touchfs.open(str(path))
+
+
+def test_rows_are_samples(samples: Any) -> None:
     assert [sample.key for sample in samples] == [f"k{i:02d}" for i in range(ROWS)]
     assert [sample["png"] for sample in samples] == [b"\x89PNG\r\n\x1a\n%d" % i for i in range(ROWS)]
     assert [sample.json()["label"] for sample in samples] == [i % 3 for i in range(ROWS)]
@@ -43,12 +50,12 @@ def test_rows_are_samples(path: Path) -> None:
     assert pickle.loads(pickle.dumps(samples))[7]["png"] == b"\x89PNG\r\n\x1a\n7"
 
 
-def test_a_pass_over_rows_is_resumed(path: Path) -> None:
-    whole = [sample.key for sample in touchfs.open(str(path)).shuffle(3)]
-    first = touchfs.open(str(path)).shuffle(3)
+def test_a_pass_over_rows_is_resumed(samples: Any) -> None:
+    whole = [sample.key for sample in samples.shuffle(3)]
+    first = samples.shuffle(3)
     passing = iter(first)
     begun = [next(passing).key for _ in range(11)]
-    again = touchfs.open(str(path)).shuffle(3)
+    again = samples.shuffle(3)
     again.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert begun + [sample.key for sample in again] == whole and sorted(whole) == [f"k{i:02d}" for i in range(ROWS)]
 
@@ -70,14 +77,12 @@ def test_rows_are_read_without_an_index(path: Path) -> None:
     assert found == [b"\x89PNG\r\n\x1a\n%d" % i for i in range(ROWS)]
 
 
-def test_rows_are_converted(path: Path, tmp_path: Path) -> None:
+def test_rows_are_converted(path: Path, samples: Any, tmp_path: Path) -> None:
     command = [str(TOUCHFS), "convert", "--to", "tar", str(path)]
     done = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     converted = touchfs.open(str(tmp_path / "out"))
-    assert [(sample.key, sample["png"]) for sample in converted] == [
-        (sample.key, sample["png"]) for sample in touchfs.open(str(path))
-    ]
+    assert [(sample.key, sample["png"]) for sample in converted] == [(sample.key, sample["png"]) for sample in samples]
 
 
 def test_a_crash_of_lance_while_indexing_is_an_error(path: Path) -> None:

@@ -11,6 +11,7 @@ Each writes its process into LOG before it does so. With EVERYTHING_ALONE in the
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class CatalogView(catalog_view.CatalogView):
     def find(self, directory, name, *, is_guest=False):
         if name.startswith(b"stuck"):
             note("stuck")
-            time.sleep(1000)
+            threading.Event().wait()
         return super().find(directory, name)
 
     def content(self, inode):

@@ -1,7 +1,8 @@
 """A machine for tests of mount(8): a mount namespace where files of /sbin and /etc can be added. Nothing is written."""
 
-import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from command import INSTALLED
 
 # A new namespace has all mounts of other tests, too. They could not end before it does, and one may hang.
 FORGET_OTHERS = "umount --all --types fuse.touchfs --internal-only --no-canonicalize --lazy"
-# $1 is a new directory, $2 the command. All that the script mounts ends with the namespace.
+# $1 is a new directory, $2 the command. All that is mounted ends with the namespace.
 _SETUP = f"""
     set -e
     {FORGET_OTHERS}
@@ -21,19 +22,56 @@ _SETUP = f"""
     done
     : > /etc/fstab
     ln -s "$2" /usr/sbin/touchfs
-    touchfs() {{ "$TOUCHFS" "$@"; }}
-    export TOUCHFS="$2"
     shift 2
     set +e
+"""
+# A process that has a fork server (`fork_server.py`) until its stdin ends. It says where the command is.
+_SERVE = """
+import sys
+sys.path.append(sys.argv[1])
+from command import TOUCHFS
+print(TOUCHFS, flush=True)
+sys.stdin.read()
 """
 
 
 def run_on_machine(place: Path, script: str, *arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a bash script there, with arguments. `touchfs` is in the system's PATH, and /etc/fstab is empty."""
+    """Run a bash script on a new one, with arguments. `touchfs` is in the system's PATH, and /etc/fstab is empty."""
     layers = place / "machine"
     layers.mkdir(exist_ok=True)
-    shell = ["bash", "-c", _SETUP + script, "bash", os.fspath(layers), INSTALLED, *map(str, arguments)]
-    return subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", *shell],
-        **{"capture_output": True, "text": True, "timeout": 60, "cwd": place, "check": False} | how,
-    )
+    shell = ["bash", "-c", _SETUP + script, "bash", layers, INSTALLED, *arguments]
+    return _run(place, ["unshare", "--mount", "--propagation", "private", *shell], **how)
+
+
+class Machine:
+    """One for several scripts, on which the command is forked by a server, as TOUCHFS is elsewhere. The helper
+    `mount.touchfs` is installed. What scripts mount they unmount.
+    """
+
+    def __init__(self, place: Path) -> None:
+        serve = f"exec {sys.executable} -c '{_SERVE}' \"$1\""
+        shell = ["bash", "-c", _SETUP + serve, "bash", place, INSTALLED, Path(__file__).parent.parent]
+        self._server = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", *shell],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._server.stdout is not None
+        touchfs = Path(self._server.stdout.readline().strip())
+        touchfs.with_name("mount.touchfs").symlink_to(touchfs)
+        self._setup = f"ln -sf {touchfs} {touchfs.with_name('mount.touchfs')} /usr/sbin; : > /etc/fstab; "
+
+    def run(self, place: Path, script: str, *arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
+        """As `run_on_machine`."""
+        inside = ["nsenter", f"--mount=/proc/{self._server.pid}/ns/mnt"]
+        shell = ["bash", "-c", f'cd "$1"; shift; {self._setup}{script}', "bash", place, *arguments]
+        return _run(place, [*inside, *shell], **how)
+
+    def close(self) -> None:
+        self._server.communicate()
+
+
+def _run(place: Path, command: Sequence[Any], **how: Any) -> subprocess.CompletedProcess[str]:
+    how = {"capture_output": True, "text": True, "timeout": 100, "cwd": place, "check": False} | how
+    return subprocess.run([*map(str, command)], **how)

@@ -4,11 +4,12 @@ import json
 import os
 import re
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command import INSTALLED, TOUCHFS
-from machine import run_on_machine
+from machine import Machine, run_on_machine
 from mounts import is_mounted, touchfs
 
 MONDAY = "shards/000000000/talks/monday.wav"
@@ -29,17 +30,23 @@ def place(tmp_path, speech):
     return tmp_path
 
 
-def output(place, script, *arguments):
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """With the helper."""
+    with closing(Machine(tmp_path_factory.mktemp("machine"))) as machine:
+        yield machine
+
+
+def output(run, place, script, *arguments):
     """What a script prints that succeeds."""
-    done = run_on_machine(place, f"set -e\n{script}", *arguments)
+    done = run(place, f"set -e\n{script}", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_mount_takes_words_of_fstab_and_our_options(place, kind):
+def test_mount_takes_words_of_fstab_and_our_options(machine, place, kind):
     script = f"""
-        touchfs install-helper > /dev/null
         mount -t {kind} -o {WORDS},noexec,ro,fsname=a,uid=12,dmask=022,fmask=0477,log-level=debug shards mnt
         findmnt -nro FSTYPE,SOURCE,OPTIONS mnt
         stat -c '%u %a' mnt mnt/{MONDAY}
@@ -50,7 +57,7 @@ def test_mount_takes_words_of_fstab_and_our_options(place, kind):
         cat mnt/.touchfs/iterators/{kind}/next
         umount mnt
     """
-    shown = output(place, script).splitlines()
+    shown = output(machine.run, place, script).splitlines()
     assert f" is mounted at {place}/mnt (3 shards, 10 samples)" in shown[0]
     fixed = "nosuid,nodev,noexec,noatime,user_id=0,group_id=0,default_permissions"
     assert shown[1:4] == [f"fuse.touchfs a ro,{fixed}", "12 755", "12 0"]
@@ -78,7 +85,7 @@ def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(place):
         umount a b c d
         ls log old
     """
-    assert output(place, script).split()[-10:] == ["log:", *"abcd", "old:", *"abcd"]
+    assert output(run_on_machine, place, script).split()[-10:] == ["log:", *"abcd", "old:", *"abcd"]
 
 
 def test_doctor_knows_the_helper(place):
@@ -89,13 +96,13 @@ def test_doctor_knows_the_helper(place):
         ln -sf /missing/touchfs /sbin/mount.touchfs; doctor
     """
     advice = "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper"
-    missing, good, dangling = output(place, script).splitlines()
+    missing, good, dangling = output(run_on_machine, place, script).splitlines()
     assert missing.split(maxsplit=2) == ["note", "mount.touchfs", f"is not installed: {advice}"]
     assert good.split(maxsplit=2) == ["ok", "mount.touchfs", f"/sbin/mount.touchfs runs {os.path.realpath(INSTALLED)}"]
     assert dangling.split(maxsplit=2)[2] == f"points to a program that cannot be run: {advice}"
 
 
-def test_fstab(place, speech):
+def test_fstab(machine, place, speech):
     """Lines with spaces, by one name and all at once; findmnt finds no fault with them."""
     (place / "a shard").symlink_to("shards/000000000")
     fstab = rf"""
@@ -104,7 +111,6 @@ def test_fstab(place, speech):
 {place}/shards {place}/later touchfs ro,noauto,user 0 0
 """
     script = """
-        touchfs install-helper > /dev/null
         mkdir 'an other' later
         printf %s "$1" > /etc/fstab
         findmnt --verify 2>&1
@@ -112,7 +118,7 @@ def test_fstab(place, speech):
         mount later
         for point in 'an other' later mnt; do findmnt -nro TARGET,SOURCE "$point"; umount "$point"; done
     """
-    shown = output(place, script, fstab)
+    shown = output(machine.run, place, script, fstab)
     assert "0 parse errors, 0 errors" in shown
     assert shown.endswith(
         rf"""
@@ -124,7 +130,7 @@ def test_fstab(place, speech):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_exit_status_passes_through_mount(place, kind):
+def test_the_exit_status_passes_through_mount(machine, place, kind):
     (place / "full" / "file").mkdir(parents=True)
     (place / "damaged.list").write_text("one\n")
     cases = {
@@ -134,8 +140,8 @@ def test_the_exit_status_passes_through_mount(place, kind):
         "missing mnt": (11, "missing: no such file or directory"),
         "damaged.list mnt": (13, "line 1 is not"),
     }
-    script = 'touchfs install-helper > /dev/null; while read -r line; do mount -t "$1" $line; echo " status $?"; done'
-    done = run_on_machine(place, f"{{ {script}; }} 2>&1", kind, input="\n".join(cases) + "\n")
+    script = 'while read -r line; do mount -t "$1" $line; echo " status $?"; done'
+    done = machine.run(place, f"{{ {script}; }} 2>&1", kind, input="\n".join(cases) + "\n")
     *shown, rest = re.split(r" status (\d+)\n", done.stdout)
     assert (list(map(int, shown[1::2])), rest) == ([status for status, _ in cases.values()], "")
     for (line, (_, reason)), text in zip(cases.items(), shown[::2], strict=True):
@@ -162,7 +168,7 @@ def test_flags_of_helpers(place):
         echo >&3
         wait
     """
-    shown = output(place, script).splitlines()
+    shown = output(run_on_machine, place, script).splitlines()
     assert shown[0] == "none"
     assert " is mounted at " in shown[1]
     assert shown[2:] == ["none", "fuse.touchfs"]

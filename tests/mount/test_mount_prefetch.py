@@ -28,7 +28,7 @@ def settle(server) -> int:
     return asked
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.variant)])
 def test_what_comes_next_is_here_before_it_is_read(mount, tar, workers):
     with range_server() as server:
         options = ("--prefetch-steps", STEPS, "--workers", workers, "--revalidate", 3600)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -14,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from every_kind import files_of, write_every_kind
+from interleaved_tars import make_wds_tar
 from mounts import is_mounted, touchfs
-from postgres_server import Server
+from postgres_server import own_server, postgres_data
 from processes import runs
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
@@ -25,14 +26,22 @@ from stores import STORES, place_in
 from tars import write_tar
 from waiting import wait_until
 
+__all__ = ["own_server", "postgres_data"]
+
+SIZES = {"txt": 9, "bin": 5000}
 # Of this run: all processes of this machine are looked at.
 SIGNATURE, PASSWORD = (f"planted-{secrets.token_hex(8)}" for _ in range(2))
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
+    """Three kinds of shards, each in a directory of its own."""
     place = tmp_path_factory.mktemp("kinds")
-    write_every_kind(place)
+    samples = {f"s{i:02}.{end}": random.Random(i).randbytes(size) for i in range(20) for end, size in SIZES.items()}
+    write_tar(place / "tar" / "a.tar", samples)
+    make_wds_tar(place / "tar.gz" / "a.tar.gz", samples.items())
+    (place / "jsonl").mkdir()
+    (place / "jsonl" / "a.jsonl").write_bytes(b"".join(b'{"id": "line-%d"}\n' % i for i in range(40)))
     return place
 
 
@@ -75,7 +84,7 @@ def files_below(directory):
 
 def test_workers_share_the_requests_that_a_mount_may_send(mount, server, tmp_path):
     """Four workers with one each, and 16 readers."""
-    sample = os.urandom(3_000_000)
+    sample = os.urandom(1_500_000)
     for number in range(16):
         server.put(f"/set/{number:02}.tar", tar_of(tmp_path, {"s.bin": sample}))
     mounted = mount(f"{server.url}/set/", "--workers", 4, "--requests", 4)
@@ -85,7 +94,7 @@ def test_workers_share_the_requests_that_a_mount_may_send(mount, server, tmp_pat
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.2)
+        time.sleep(0.1)
         with lock:
             running[0] -= 1
 
@@ -97,9 +106,23 @@ def test_workers_share_the_requests_that_a_mount_may_send(mount, server, tmp_pat
 
 
 def test_a_mount_shows_the_same_as_the_disk_has(mount, place, s3):
-    mounted = mount("s3://data/set", "--workers", 2)
+    mounted = mount("s3://data/set/tar.gz", "--workers", 2)
     wait_until(lambda: not list(mounted.path.glob("shards/*/PREPARING.txt")))
-    expected, _ = files_of(place)
+    with tarfile.open(place / "tar.gz" / "a.tar.gz") as tar:
+        expected = {f"a/{member.name}": tar.extractfile(member).read() for member in tar}
+    assert len(expected) == 40
+    assert files_below(mounted.path / "shards") == expected
+
+
+@pytest.mark.variant
+def test_a_mount_shows_the_same_of_every_kind(mount, tmp_path, s3):
+    from every_kind import files_of, write_every_kind  # it imports many peers
+
+    write_every_kind(tmp_path / "every")
+    upload(s3, tmp_path / "every", "data/every")
+    mounted = mount("s3://data/every", "--workers", 2)
+    wait_until(lambda: not list(mounted.path.glob("shards/*/PREPARING.txt")))
+    expected, _ = files_of(tmp_path / "every")
     found = {f"shards/{name}": data for name, data in files_below(mounted.path / "shards").items()}
     assert len(found) > 200
     assert found == expected
@@ -126,12 +149,16 @@ def test_the_commands(place, s3, tmp_path):
     source = "s3://data/set/tar"
     done = touchfs("index", "--force", source)
     assert (done.returncode, done.stdout.splitlines()) == (0, [f"{source}: 1 shard, 20 samples; 1 indexed now"]), done
-    assert "samples:        20" in touchfs("info", source).stdout
     assert len(touchfs("ls", f"{source}:shards/a").stdout.splitlines()) == 40
     with tarfile.open(place / "tar" / "a.tar") as tar:
         expected = tar.extractfile("s01.bin").read()
     assert touchfs("cp", f"{source}:shards/a/s01.bin", tmp_path / "copy").returncode == 0
     assert (tmp_path / "copy").read_bytes() == expected
+
+
+@pytest.mark.variant
+def test_more_commands(s3):
+    assert "samples:        20" in touchfs("info", "s3://data/set/tar").stdout
     done = touchfs("iterate", "s3://data/set/jsonl", "--shuffle", 1)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 40
@@ -256,7 +283,7 @@ def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
     assert [text for text in seen if SIGNATURE in text or SECRET in text] == []
 
 
-def test_the_password_of_a_database_is_nowhere(mount, place, tmp_path, monkeypatch):
+def test_the_password_of_a_database_is_nowhere(mount, place, own_server, tmp_path, monkeypatch):
     """It is in the file of PGPASSFILE, and from there it goes to the database only."""
     for name in ("cache", "state"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
@@ -264,23 +291,19 @@ def test_the_password_of_a_database_is_nowhere(mount, place, tmp_path, monkeypat
     passwords.write_text(f"*:*:*:guarded:{PASSWORD}\n")
     passwords.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(passwords))
-    database = Server()
-    try:
-        database.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
-        database.execute("GRANT CREATE ON DATABASE postgres TO guarded")
-        store = database.url.replace("postgres@", "guarded@")
-        mounted = mount(place / "jsonl", "--state-store", store, "--state-name", "n", "--log-level", "debug")
-        iterator = mounted.path / ".touchfs" / "iterators" / "train"
-        iterator.mkdir()
-        seen = [(iterator / "next").read_text(), (iterator / "token").read_text()]
-        assert all(seen)
-        seen += [*command_lines(), touchfs("status", mounted.path).stdout, touchfs("storage", "ls").stdout]
-        database.kill()
-        assert errno_of(iterator / "next") == "EIO"
-        seen += [(mounted.path / ".touchfs" / name).read_text() for name in ("info", "errors")]
-        assert seen[-1], "the error is recorded"
-    finally:
-        database.end()
+    own_server.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
+    own_server.execute("GRANT CREATE ON DATABASE postgres TO guarded")
+    store = own_server.url.replace("postgres@", "guarded@")
+    mounted = mount(place / "jsonl", "--state-store", store, "--state-name", "n", "--log-level", "debug")
+    iterator = mounted.path / ".touchfs" / "iterators" / "train"
+    iterator.mkdir()
+    seen = [(iterator / "next").read_text(), (iterator / "token").read_text()]
+    assert all(seen)
+    seen += [*command_lines(), touchfs("status", mounted.path).stdout, touchfs("storage", "ls").stdout]
+    own_server.kill()
+    assert errno_of(iterator / "next") == "EIO"
+    seen += [(mounted.path / ".touchfs" / name).read_text() for name in ("info", "errors")]
+    assert seen[-1], "the error is recorded"
     kept = [path for name in ("cache", "state") for path in (tmp_path / name).rglob("*") if path.is_file()]
     assert kept
     seen += [path.read_bytes().decode(errors="replace") for path in kept]
