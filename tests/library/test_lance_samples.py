@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,8 @@ def test_opening_does_not_load_lance(path: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", code, path], check=True, timeout=60)
 
 
-def test_without_pylance_the_extra_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pylance_the_extra_is_named(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = shutil.copytree(path, tmp_path / "rows.lance")
     monkeypatch.setitem(sys.modules, "lance", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'touchfs-shards\[lance\]'"):
-        LanceTable(str(path)).rows  # noqa: B018
+        LanceTable(str(unknown)).rows  # noqa: B018
