@@ -7,7 +7,6 @@ are cancelled and running ones are waited for, so no task is still writing when 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, InvalidStateError, wait
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 from touchfs.errors import LostTaskError, LostWorkerError
 from touchfs.progress import Listener, Progress, ProgressTotal, RemoteListener, listening
+from touchfs.threads import start_threads
 
 Task = TypeVar("Task")
 T = TypeVar("T")
@@ -125,9 +125,8 @@ def run_at_once(function: Callable[[Task], T], tasks: Sequence[Task], threads: i
                 except BaseException as error:  # noqa: BLE001  every error goes to the caller
                     future.set_exception(error)
 
-    for _ in range(min(threads, len(tasks))):
-        threading.Thread(target=work, name="at-once", daemon=True).start()
     try:
+        start_threads(min(threads, len(tasks)), work, name="at-once")
         return [future.result() for future in futures]
     finally:
         todo.clear()

@@ -21,6 +21,7 @@ from touchfs.posix.paths import is_url
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
+from touchfs.threads import start_thread
 
 # How long a mount waits by default.
 PATIENCE_SECONDS = 10.0
@@ -61,7 +62,7 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
         waiting = [now - since for _, since in list(in_progress.values())]
         if todo and threads < THREADS_MAX and (threads < at_once or all(waited > _NEXT_SECONDS for waited in waiting)):
             threads += 1
-            threading.Thread(target=work, name=f"look-{threads}", daemon=True).start()
+            start_thread(work, name=f"look-{threads}")
         elif waiting and min(waiting) > seconds and (not todo or threads == THREADS_MAX):
             break
         ended.wait(_NEXT_SECONDS)

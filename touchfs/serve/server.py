@@ -20,6 +20,7 @@ from touchfs.extras import install_hint
 from touchfs.serve.access import ServeAddress
 from touchfs.serve.application import Application
 from touchfs.serve.propfind import BODY_MAX
+from touchfs.threads import start_thread
 
 try:
     from cheroot.server import HTTPConnection, HTTPRequest
@@ -40,7 +41,7 @@ class _Deadlines:
     def __init__(self) -> None:
         self._ends: dict[socket.socket, tuple[float, int]] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._watch, daemon=True).start()
+        start_thread(self._watch, name="deadlines")
 
     @contextmanager
     def within(self, seconds: float, connection: socket.socket, direction: int) -> Iterator[None]:

@@ -34,6 +34,7 @@ from touchfs.posix.mounts import mounts
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.reused_buffer import ReusedBuffer
 from touchfs.source.store import StoredFile
+from touchfs.threads import start_thread
 
 VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
@@ -77,8 +78,11 @@ class _Closer:
         self._queue.put((descriptor, closed))
         del descriptor
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = start_thread(self._run, name="closer")
+            except SourceError:  # this thread closes it
+                self._queue.get()
+                return
         if not self._hangs:
             self._hangs = not closed.wait(CLOSE_SECONDS)
 

@@ -28,6 +28,7 @@ from touchfs.sample import Field, Recording, StoredRecording, UnmeasuredRecordin
 from touchfs.segments.formats.lines import shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.threads import start_threads
 
 FIELD = "audio"
 # The others have no header that tells their length.
@@ -64,8 +65,7 @@ class AudioRoot:
             yield from rows
             return
         queue: SimpleQueue[T | None] = SimpleQueue()
-        for _ in range(_THREADS):  # daemons: one whose store does not answer must not keep the process
-            threading.Thread(target=self._look_ahead, args=(queue, path_of), name="audio", daemon=True).start()
+        start_threads(_THREADS, self._look_ahead, queue, path_of, name="audio")
         coming: deque[T] = deque()
         try:
             for row in rows:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from touchfs.errors import SourceTimeoutError
 from touchfs.posix.paths import shown
 from touchfs.source.remote.options import StorageOptions
+from touchfs.threads import start_thread
 
 T = TypeVar("T")
 # A mount gives up a read at its time-out, too. The store's answer has the reason, so it comes a moment earlier.
@@ -85,7 +85,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
         else:
             _resolve(future.set_result, result)
 
-    threading.Thread(target=run, name="store-call", daemon=True).start()
+    start_thread(run, name="store-call")
     return await asyncio.wrap_future(future)
 
 

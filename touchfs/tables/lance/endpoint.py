@@ -31,6 +31,7 @@ from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import StoredFile
 from touchfs.tables.lance.errors import note_problem
 from touchfs.tables.lance.versions import VERSIONS, manifest_names
+from touchfs.threads import start_thread
 
 # Lance asks for a small file as a whole; a larger one is sent in pieces of this size.
 _PIECE = 1 << 20
@@ -59,7 +60,7 @@ class Endpoint:
         self._served: list[_Served] = []
         handler = type("Handler", (_Handler,), {"find": staticmethod(self._find)})
         self._server = _Server(("127.0.0.1", 0), handler)
-        threading.Thread(target=self._server.serve_forever, name="lance-endpoint", daemon=True).start()
+        start_thread(self._server.serve_forever, name="lance-endpoint")
 
     def serve(self, url: str, version: int, manifest: Fingerprint) -> LanceAddress:
         """The address of the dataset at a URL in a version that has a manifest: another one is not read."""
