@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from touchfs.cli.terminal import log_to_stderr
 from touchfs.posix import interpreter
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 
 T = TypeVar("T")
 

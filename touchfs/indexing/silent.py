@@ -18,10 +18,10 @@ from touchfs.errors import TouchfsError
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.posix.paths import is_url
+from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
-from touchfs.threads import start_thread
 
 # How long a mount waits by default.
 PATIENCE_SECONDS = 10.0

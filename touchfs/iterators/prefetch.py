@@ -21,7 +21,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.errors import SourceError, TouchfsError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.node.transform.sample_files import BLOCK, FILE_MAX, beginnings
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]

@@ -17,10 +17,10 @@ from typing import Any
 
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.extras import install_hint
+from touchfs.posix.threads import start_thread
 from touchfs.serve.access import ServeAddress
 from touchfs.serve.application import Application
 from touchfs.serve.propfind import BODY_MAX
-from touchfs.threads import start_thread
 
 try:
     from cheroot.server import HTTPConnection, HTTPRequest

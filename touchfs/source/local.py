@@ -31,10 +31,10 @@ from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
 from touchfs.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
+from touchfs.posix.threads import start_thread
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.reused_buffer import ReusedBuffer
 from touchfs.source.store import StoredFile
-from touchfs.threads import start_thread
 
 VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from touchfs.errors import MountError
+from touchfs.posix.processes import is_readable
 from touchfs.posix.service_manager import ServiceManager
-from touchfs.posix.waiting import is_readable
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.children import run_child_and_exit
 from touchfs_mount.daemon.notifications import resend

@@ -32,7 +32,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -100,11 +100,9 @@ class Zygote:
         try:
             session.answer_init(self._operations, self._options, self._shared.counters[0])
             self._mounted()
-            with _of_supervisor():
+            with suppress(OSError):  # if the supervisor is gone, `serve` notices
                 socket.send_fds(supervisor, [json.dumps({"device": session.device}).encode()], [session.descriptor])
             self.serve(supervisor, session)
-        except _SupervisorGoneError as error:
-            log.info("the supervisor is gone: %s", error)
         finally:
             if not self._over:
                 self._orphaned(session)  # whatever ends this process: a mount without a server would block its users
@@ -131,6 +129,8 @@ class Zygote:
                         time.sleep(_PAUSE_SECONDS)
                 self._children.report_lingering()
                 reap_programs()
+        except _SupervisorGoneError as error:
+            log.info("the supervisor is gone: %s", error)
         finally:
             self._renewer.stop()
 

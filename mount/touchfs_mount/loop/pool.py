@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from touchfs.errors import SourceError, SourceTimeoutError, TouchfsError
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 
 log = logging.getLogger(__name__)
 

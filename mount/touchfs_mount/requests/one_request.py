@@ -21,7 +21,7 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.errors import TouchfsError
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 from touchfs_mount.loop.loop import CELLS
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.requests.alone import Alone, Door

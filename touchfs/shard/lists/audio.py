@@ -24,11 +24,11 @@ from touchfs.form.beside import WHOLE, whole_file
 from touchfs.media import duration
 from touchfs.media.extensions import is_recording
 from touchfs.posix.paths import is_url, speaks_http
+from touchfs.posix.threads import start_threads
 from touchfs.sample import Field, Recording, StoredRecording, UnmeasuredRecording
 from touchfs.segments.formats.lines import shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.threads import start_threads
 
 FIELD = "audio"
 # The others have no header that tells their length.

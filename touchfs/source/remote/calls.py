@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from touchfs.errors import SourceTimeoutError
 from touchfs.posix.paths import shown
+from touchfs.posix.threads import start_thread
 from touchfs.source.remote.options import StorageOptions
-from touchfs.threads import start_thread
 
 T = TypeVar("T")
 # A mount gives up a read at its time-out, too. The store's answer has the reason, so it comes a moment earlier.

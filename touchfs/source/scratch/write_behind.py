@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from touchfs.errors import SourceError
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 
 # Bytes that may wait. Above that, the caller does the work itself.
 WAITING_BYTES = 1 << 26

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import suppress
 
-from touchfs.threads import start_thread
+from touchfs.posix.threads import start_thread
 
 _LOOK_SECONDS = 0.5
 

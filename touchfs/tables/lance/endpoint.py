@@ -25,13 +25,13 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from touchfs.errors import NotFoundError, TouchfsError
+from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import StoredFile
 from touchfs.tables.lance.errors import note_problem
 from touchfs.tables.lance.versions import VERSIONS, manifest_names
-from touchfs.threads import start_thread
 
 # Lance asks for a small file as a whole; a larger one is sent in pieces of this size.
 _PIECE = 1 << 20
