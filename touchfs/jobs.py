@@ -7,9 +7,8 @@ are cancelled and running ones are waited for, so no task is still writing when 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import partial
@@ -104,33 +103,6 @@ def _submit(executor: Executor, function: Callable[[Task], T], task: Task) -> Fu
     if type(future) is Future:  # the pools of Python make no others
         future.__class__ = _SubmittedFuture
     return future
-
-
-def run_at_once(function: Callable[[Task], T], tasks: Sequence[Task], threads: int) -> list[T]:
-    """The function's results, of tasks that mostly wait for other machines: so many threads of this process run them.
-
-    Raises the error of the first task that has one. The threads are daemons: who is interrupted waits for none of them.
-    """
-    if threads == 1:
-        return list(map(function, tasks))
-    futures = [Future[T]() for _ in tasks]
-    todo = deque(zip(futures, tasks, strict=True))
-
-    def work() -> None:
-        with suppress(IndexError):
-            while True:
-                future, task = todo.popleft()
-                try:
-                    future.set_result(function(task))
-                except BaseException as error:  # noqa: BLE001  every error goes to the caller
-                    future.set_exception(error)
-
-    for _ in range(min(threads, len(tasks))):
-        threading.Thread(target=work, name="at-once", daemon=True).start()
-    try:
-        return [future.result() for future in futures]
-    finally:
-        todo.clear()
 
 
 def run_sized(

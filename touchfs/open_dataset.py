@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 # A set without steps has these.
 _NO_STEPS = ItemSteps()
+_ONE_ORDER = (
+    "a loader asks for the positions of a shuffled set one after the other: they are those of its first epoch, so all "
+    "of its epochs have one order. Give it touchfs.torch.NodeIterableDataset(samples), or shuffle=True"
+)
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -107,6 +112,7 @@ class OpenDataset(Generic[T]):
         self._seed = seed
         self._steps = steps
         self._tail = tail
+        self._asked = 0
 
     @cached_property
     def data(self) -> Any:
@@ -161,6 +167,10 @@ class OpenDataset(Generic[T]):
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
         if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
             raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
+        if self._seed is not None and list(positions) == [*range(self._asked, self._asked + len(positions))]:
+            self._asked += len(positions)
+            if self._asked > 1:  # a sampler that shuffles begins with 0 and 1 hardly ever
+                warnings.warn(_ONE_ORDER, stacklevel=2)
         if self._steps.have_batches:
             return self._steps.items(self._item_at, positions)
         # A permutation of many positions takes as long as one of a single position.
@@ -325,7 +335,7 @@ class OpenDataset(Generic[T]):
         restore_state_dict(self.data, state)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps, "_tail": self._tail}
+        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps, "_tail": self._tail, "_asked": 0}
 
     def __repr__(self) -> str:
         source = self._samples.dataset.source

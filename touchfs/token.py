@@ -4,7 +4,7 @@ A *token* rebuilds one sample: an integer, a string, or a tuple of tokens. A *st
 values that JSON represents exactly. Both have one canonical text (sorted keys, no spaces, ASCII), so equal values are
 equal as text.
 
-JSON has no tuples, so a parsed token contains lists; `normalize_graph_token` turns them into tuples.
+JSON has no tuples, so a parsed token contains lists; `read_token` turns them into tuples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ State: TypeAlias = dict[str, Any]
 MOST_NESTED = 100
 
 
-def normalize_graph_token(token: Any) -> Token:
+def normalize_graph_token(token: Any) -> Any:
+    """Return what `read_token` does, and None, which is no token, for None: as Lhotse's function of this name."""
+    return None if token is None else read_token(token)
+
+
+def read_token(token: Any) -> Token:
     """Return the token with lists as tuples and NumPy integers as plain ones. Raises TypeError if it is not a token."""
     return token if type(token) is int else _normalize(token, MOST_NESTED)
 

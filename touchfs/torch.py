@@ -48,7 +48,7 @@ from touchfs.node.graph.share import is_partitioned, is_restored, share_of
 from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.posix.memory import IS_SUPPORTED, Sender
-from touchfs.token import State, normalize_graph_token
+from touchfs.token import State, read_token
 
 try:
     import torch
@@ -184,7 +184,7 @@ class NodeDataset(Dataset[Any]):
         self._has_ordinals = not is_part and count_ordinals(self.node) is not None
 
     def __getitem__(self, token: Any) -> Any:
-        token = normalize_graph_token(token)
+        token = read_token(token)
         if type(token) is int and self._has_ordinals:
             token = self.node.token_at(token, 0)
         return maker(self.node)(token)
@@ -292,11 +292,10 @@ def _restorable(node: Any) -> Any:
 
 def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -> Iteration:
     """Return an iteration of a share of the `given` graph; at first from the state loaded into it, if there is one."""
-    if epoch == UNBEGUN and state is not None:
-        return resume(share, state)
     if epoch != UNBEGUN:
         return begin(share, epoch)
-    if not isinstance(given, PairNode):
-        return resume_root(share, Saved(given.state_dict())) if is_restored(given) else begin(share, 0)
-    next_epoch, loaded = given.next_start()
-    return begin(share, next_epoch) if loaded is None else resume_root(share, Saved(loaded))
+    if state is None and not is_restored(given):
+        return begin(share, given.next_start()[0] if isinstance(given, PairNode) else 0)
+    resumed = resume_root(share, Saved(given.state_dict())) if state is None else resume(share, state)
+    # Of a pass that has ended nothing is left, and a loader begins the next one, as after its own.
+    return begin(share, resumed.epoch + 1) if resumed.ended else resumed

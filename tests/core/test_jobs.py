@@ -120,34 +120,3 @@ def test_a_worker_that_dies_while_tasks_are_cancelled(tmp_path: Path) -> None:
         child.kill()
     assert not closing.is_alive()
     executor.shutdown()
-
-
-def test_at_once_the_order_stays_and_the_first_error_counts() -> None:
-    together = threading.Barrier(3)
-
-    def work(number: int) -> int:
-        together.wait(20)
-        if number >= 7:
-            raise TouchfsError(str(number))
-        return number * number
-
-    assert jobs.run_at_once(work, range(6), 3) == [number * number for number in range(6)]
-    with pytest.raises(TouchfsError, match="7"):
-        jobs.run_at_once(work, range(9), 3)
-    assert jobs.run_at_once(square, [], 3) == jobs.run_at_once(square, [], 1) == []
-
-
-def test_at_once_what_was_not_begun_is_not_begun_after_an_error() -> None:
-    begun, raised = list[int](), threading.Event()
-
-    def work(number: int) -> None:
-        begun.append(number)
-        if number:
-            raised.wait(60)
-        raise TouchfsError(str(number))
-
-    with pytest.raises(TouchfsError, match="0"):
-        jobs.run_at_once(work, range(1000), 2)
-    raised.set()
-    wait_until(lambda: "at-once" not in {thread.name for thread in threading.enumerate()})
-    assert len(begun) < 10

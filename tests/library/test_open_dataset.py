@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 from itertools import islice
 from pathlib import Path
 
@@ -330,3 +331,16 @@ def test_how_shards_are_read(tmp_path):
     with pytest.raises(UsageError, match="the limit `json`"):
         touchfs.open(tmp_path, limits=touchfs.limits.Limits(json=0))
     assert len(touchfs.open(tmp_path, sample_rate=100, limits=touchfs.limits.Limits(json=10)).segments()) == 0
+
+
+def test_a_loader_without_epochs_is_told(ds):
+    """It asks for the positions of one epoch. Of a set that is in order, or that the loader shuffles, they are fine."""
+    shuffled = ds.shuffle(3).map(_number)
+    with pytest.warns(UserWarning, match=r"NodeIterableDataset\(samples\), or shuffle=True"):
+        first = list(DataLoader(shuffled, batch_size=4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(DataLoader(ds.map(_number), batch_size=4))
+        list(DataLoader(ds.shuffle(3).map(_number), batch_size=4, shuffle=True))
+        list(DataLoader(NodeIterableDataset(shuffled), batch_size=4))
+    assert len(first) > 1

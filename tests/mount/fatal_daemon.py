@@ -6,8 +6,11 @@
     a read of a file whose path has `slow` in it     takes half a second
 
 Each writes its process into LOG before it does so. With EVERYTHING_ALONE in the environment all requests run alone.
+While the file exists that FULL in the environment names, no process can be forked and no thread started, as where a
+user has as many tasks as he may.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -96,7 +99,19 @@ class Operations(mounting.TouchOperations):
         super().started(environment)
 
 
+def while_full(function, error):
+    def call(*arguments, **options):
+        if Path(os.environ["FULL"]).exists():
+            raise error
+        return function(*arguments, **options)
+
+    return call
+
+
 if __name__ == "__main__":
+    if "FULL" in os.environ:
+        os.fork = while_full(os.fork, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+        threading.Thread.start = while_full(threading.Thread.start, RuntimeError("can't start new thread"))
     tree.CatalogView = CatalogView
     if "EVERYTHING_ALONE" in os.environ:
         mounting.TouchOperations = Operations

@@ -428,3 +428,14 @@ def test_systemd_is_told(copied, tmp_path):
             finally:
                 process.terminate()
                 assert process.wait(60) == 0
+
+
+def test_a_mount_that_is_stopped(mount, copied):
+    mounted = mount(copied)
+    os.kill(mounted.pid, signal.SIGSTOP)
+    try:
+        done = touchfs("reload", mounted.path)
+    finally:
+        os.kill(mounted.pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert f"is stopped: let it go on with kill -CONT {mounted.pid}" in done.stderr

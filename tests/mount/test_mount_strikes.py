@@ -328,3 +328,40 @@ def kill(worker: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_machine_without_room_for_a_worker_keeps_its_mount(fatal, tmp_path):
+    """A worker that is killed is forked when there is room again. Who reads meanwhile waits."""
+    full, log = tmp_path / "full", tmp_path / "log"
+    mounted = fatal("--log-file", log, FULL=str(full))
+    full.touch()
+    for worker in mounted.workers():
+        os.kill(worker, signal.SIGKILL)
+    with ThreadPoolExecutor(1) as reader:
+        reading = reader.submit(mounted.check, "s1")
+        wait_until(lambda: "cannot be forked: [Errno 11]" in log.read_text())
+        full.unlink()
+        reading.result(60)
+    assert log.read_text().count("cannot be forked") == 1
+
+
+def test_a_machine_without_room_for_a_thread_ends_no_worker(fatal, tmp_path):
+    """The read that needs it is an error, others are answered, and later that one is, too."""
+    full = tmp_path / "full"
+    mounted = fatal("--workers", 1, FULL=str(full))
+    slow_file, workers = mounted.path / "shards/good/slow0.wav", mounted.workers()
+    full.touch()
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output error"):
+            slow_file.read_bytes()
+    assert len(os.listdir(slow_file.parent)) > len(KEYS)
+    assert "no thread can be started" in mounted.errors()[-1]
+    full.unlink()
+    wait_until(lambda: can_be_read(slow_file))
+    assert mounted.workers() == workers
+
+
+def can_be_read(path: Path) -> bool:
+    with suppress(OSError):
+        return bool(path.read_bytes())
+    return False

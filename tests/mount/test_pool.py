@@ -11,7 +11,7 @@ from touchfs_mount.loop import pool as module
 from touchfs_mount.loop.pool import Call, Pool, PoolLimits
 from waiting import wait_until
 
-from touchfs.errors import SourceTimeoutError
+from touchfs.errors import SourceError, SourceTimeoutError
 
 
 class Loop:
@@ -152,3 +152,32 @@ def test_shares_take_turns(loop):
     quiet = one.ask("quiet", lambda: order.append("quiet"))
     one.wait_for(*busy, quiet)
     assert order.index("quiet") < 100
+
+
+def test_without_a_thread_a_call_is_refused_and_with_few_it_waits(loop, monkeypatch):
+    one, is_full = loop(threads=8), True
+    start = threading.Thread.start
+
+    def start_if_there_is_room(thread: threading.Thread) -> None:
+        if is_full:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_there_is_room)
+    monkeypatch.setattr(module, "_LACK_SECONDS", 0.05)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="no thread can be started"):
+            one.ask("a")
+    assert one.pool.is_idle
+    is_full = False
+    wait_until(lambda: one.pool._starts_again < time.monotonic())
+    one.wait_for(one.ask("a"))
+    is_full = True
+    one.wait_for(*[one.ask("a") for _ in range(20)])
+    hung = one.hang("b")
+    waiting = [one.ask("a") for _ in range(3)]
+    one.wait_for(*waiting)
+    assert all("no thread can be started" in str(call.error) for call in waiting)
+    one.go_on.set()
+    one.wait_for(hung)
+    one.wait_for(one.ask("a"))

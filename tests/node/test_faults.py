@@ -63,13 +63,14 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_3_a_state_from_after_the_end_is_the_start_of_the_next_epoch(name: str) -> None:
+def test_3_a_state_from_after_the_end_ends_once_and_begins_the_next_epoch(name: str) -> None:
     node, make = GRAPHS[name](), GRAPHS[name]
     epochs = [list(node) for _ in range(4)]
     again = make()
     for epoch in range(3):
         assert list(again) == epochs[epoch]
         restored = resumed(make(), saved(again))
+        assert list(restored) == []
         assert list(restored) == epochs[epoch + 1]
         assert restored.state_dict()["epoch"] == epoch + 2
 

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, UsageError
+from touchfs.node import LazyIndexedManifestIterator, LazyRepeater
+from touchfs.node.core.iterator_node import supports_graph_restore
 from touchfs.token import from_json, normalize_graph_token, to_json
 
 TOKENS = st.recursive(st.integers() | st.text(), lambda parts: st.lists(parts).map(tuple), max_leaves=10)
@@ -40,7 +42,7 @@ def test_numpys_integers_become_plain_ones() -> None:
     assert to_json(token) == '[3,[4,"five"]]'
 
 
-@pytest.mark.parametrize("token", [None, True, 1.5, {}, {"a": 1}, [1, None], b"x", object()])
+@pytest.mark.parametrize("token", [True, 1.5, {}, {"a": 1}, [1, None], b"x", object()])
 def test_other_things_are_no_tokens(token: object) -> None:
     with pytest.raises(TypeError, match="a token is an integer, a string or a tuple"):
         normalize_graph_token(token)
@@ -82,3 +84,20 @@ def test_any_text_is_a_value_or_a_format_error(text: str | bytes) -> None:
     except FormatError:
         return
     assert json.loads(text) == value
+
+
+def test_none_is_no_token_and_stays_none() -> None:
+    """As Lhotse's function; inside a token, in a state or as a key it is refused."""
+    assert normalize_graph_token(None) is None
+    with pytest.raises(TypeError):
+        normalize_graph_token([1, None])
+    with pytest.raises(TypeError):
+        LazyIndexedManifestIterator([1, 2])[None]
+
+
+def test_what_can_be_restored_may_have_to_have_a_length() -> None:
+    leaf = LazyIndexedManifestIterator([1, 2])
+    endless = LazyRepeater(leaf)
+    assert supports_graph_restore(leaf, require_length=True)
+    assert supports_graph_restore(endless)
+    assert not supports_graph_restore(endless, require_length=True)

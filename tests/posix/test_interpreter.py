@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from touchfs.posix.waiting import is_readable
+from touchfs.posix.processes import is_readable
 
 PROGRAM = """
 import pathlib, time

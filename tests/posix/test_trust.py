@@ -12,6 +12,7 @@ from touchfs.posix.trust import (
     check_trusted_file,
     make_private,
     open_for_update,
+    open_named,
     open_trusted,
     parse_users,
 )
@@ -171,3 +172,44 @@ def test_users_are_named_or_numbered() -> None:
     assert parse_users(["root", "12345"]) == "0,12345"
     with pytest.raises(UsageError, match="there is no user 'nobody at all'"):
         parse_users(["nobody at all"])
+
+
+OTHER = 12345
+
+
+def link_of(owner: int, link: Path, target: Path) -> Path:
+    link.symlink_to(target)
+    os.chown(link, owner, owner, follow_symlinks=False)
+    return link
+
+
+def test_a_file_that_somebody_names_is_written_through_our_links_only(tmp_path: Path) -> None:
+    """The link may be the file's own, or that of a directory above."""
+    (tmp_path / "there").mkdir()
+    victim = tmp_path / "there" / "victim"
+    ours = link_of(os.geteuid(), tmp_path / "ours", victim)
+    os.close(open_named(str(ours), os.O_WRONLY))
+    victim.write_text("precious")
+    (tmp_path / "theirs").mkdir()
+    above = link_of(OTHER, tmp_path / "above", tmp_path / "there")
+    for planted in (link_of(OTHER, tmp_path / "theirs/log", victim), above / "victim", above / "new"):
+        with pytest.raises(UntrustedError, match=f"reached by a link of user {OTHER}"):
+            open_named(str(planted), os.O_WRONLY)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["victim"]
+    for good in (ours, tmp_path / "new", Path("/dev/null")):
+        descriptor = open_named(str(good), os.O_WRONLY | os.O_APPEND)
+        os.write(descriptor, b" more")
+        os.close(descriptor)
+    assert (victim.read_text(), (tmp_path / "new").read_text()) == ("precious more", " more")
+
+
+def test_a_pipe_that_somebody_names_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = -1
+    try:
+        for _ in range(2):  # nobody reads it, then somebody does
+            with pytest.raises(UntrustedError, match="not a regular file"):
+                open_named(str(tmp_path / "pipe"), os.O_WRONLY)
+            reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    finally:
+        os.close(reader)

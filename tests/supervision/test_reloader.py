@@ -7,8 +7,8 @@ from touchfs_mount.daemon.reload import DRAIN_SECONDS, Reloader
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.supervision.running import RunningWorkers
 
+from touchfs.posix.processes import is_readable
 from touchfs.posix.service_manager import ServiceManager
-from touchfs.posix.waiting import is_readable
 
 pytestmark = pytest.mark.trio
 

@@ -101,6 +101,8 @@ def command(
         graph = node.LazyRepeater(graph, repeat)
     if resume is not None:
         node.load_state(graph, resume)
+        if graph.state_dict().get("ended"):  # the call before this one has told so
+            list(graph.pairs())
     elif epoch is not None:
         graph.load_state_dict(graph.begin(epoch).state())
     output = sys.stdout.buffer

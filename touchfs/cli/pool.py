@@ -6,7 +6,6 @@ It waits for tasks that run, so that they leave no temporary files. So the proce
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from touchfs.cli.terminal import log_to_stderr
 from touchfs.posix import interpreter
+from touchfs.posix.threads import start_thread
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def _follow_parent(setting: str | None) -> None:
     interpreter.restore(setting)
     log_to_stderr()
     interpreter.ignore_signals()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    start_thread(_end_with_parent, name="parent")
 
 
 def _end_with_parent() -> None:

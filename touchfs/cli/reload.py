@@ -38,6 +38,8 @@ def command(mountpoint: str, wait_seconds: float) -> None:
     from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT, resolve
     from touchfs_mount.mounting.status import whole_at
 
+    from touchfs.posix.processes import is_stopped
+
     path = resolve(mountpoint)
     mounted = whole_at(path)
     before = info = _info(path)
@@ -48,6 +50,9 @@ def command(mountpoint: str, wait_seconds: float) -> None:
         if time.monotonic() > deadline:
             message = f"not reloaded after {wait_seconds:g} s: the reload continues"
             raise MountError(message, path=path, exit_status=EXIT_TIMEOUT)
+        if is_stopped(before["pid"]):
+            message = f"its process {before['pid']} is stopped: let it go on with kill -CONT {before['pid']}"
+            raise MountError(message, path=path)
         time.sleep(_POLL_SECONDS)
         # A mount that is busy with the reload may take its time; not one that did not answer before.
         info = _info(path, max(0.0, deadline - time.monotonic()))

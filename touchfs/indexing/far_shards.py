@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from touchfs import jobs
 from touchfs.posix.paths import is_url
+from touchfs.posix.threads import run_at_once
 from touchfs.progress import Progress
 from touchfs.source.remote.options import StorageOptions
 
@@ -40,4 +41,4 @@ def run_shards(
 
 
 def _at_once(function: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:
-    return jobs.run_at_once(function, tasks, len(tasks))
+    return run_at_once(function, tasks, len(tasks))

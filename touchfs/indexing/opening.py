@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from touchfs import jobs
 from touchfs.catalog.catalog import VERSION
 from touchfs.dataset import Dataset, Shard, counted
 from touchfs.dataset.key_index import open_keys
@@ -34,6 +33,7 @@ from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice
 from touchfs.names import assign, hex_digest
 from touchfs.posix.paths import absolute, is_url, shown
+from touchfs.posix.threads import run_at_once
 from touchfs.progress import Progress
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints_with_lists, shard_name
@@ -257,7 +257,7 @@ def _look_at(paths: Sequence[str], look: Look) -> dict[str, Files | None]:
     files = partial(_files, look=look)
     threads = StorageOptions.configured().requests if any(map(is_url, paths)) else 1
     # The first one alone: then it is known what lies beside all of them.
-    found = [*map(files, paths[:1]), *jobs.run_at_once(files, paths[1:], threads)]
+    found = [*map(files, paths[:1]), *run_at_once(files, paths[1:], threads)]
     return dict(zip(paths, found, strict=True))
 
 

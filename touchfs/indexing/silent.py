@@ -18,6 +18,7 @@ from touchfs.errors import TouchfsError
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.posix.paths import is_url
+from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
@@ -61,7 +62,7 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
         waiting = [now - since for _, since in list(in_progress.values())]
         if todo and threads < THREADS_MAX and (threads < at_once or all(waited > _NEXT_SECONDS for waited in waiting)):
             threads += 1
-            threading.Thread(target=work, name=f"look-{threads}", daemon=True).start()
+            start_thread(work, name=f"look-{threads}")
         elif waiting and min(waiting) > seconds and (not todo or threads == THREADS_MAX):
             break
         ended.wait(_NEXT_SECONDS)

@@ -18,9 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 from touchfs.dataset.sample import Sample
-from touchfs.errors import TouchfsError
+from touchfs.errors import SourceError, TouchfsError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.node.transform.sample_files import BLOCK, FILE_MAX, beginnings
+from touchfs.posix.threads import start_thread
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
@@ -67,8 +68,11 @@ class Prefetch:
         self._queue.append((key, graph, token))
         self._ready.release()
         if len(self._threads) < THREADS:
-            self._threads.append(threading.Thread(target=self._work, daemon=True))
-            self._threads[-1].start()
+            try:
+                self._threads.append(start_thread(self._work, name="prefetch"))
+            except SourceError:  # the others go on, and without any, whoever makes the steps fetches the files
+                if not self._threads:
+                    self._queue.clear()
 
     def _work(self) -> None:
         os.sched_setaffinity(0, self._processors)

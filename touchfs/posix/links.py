@@ -39,14 +39,14 @@ def open_data(path: str, flags: int) -> int:
     """Open a data file and return its descriptor. Raises OSError, with EACCES if a link's owner may not read it."""
     if not is_guarding():
         return os.open(path, flags)
-    target, owners = _resolve(path)
+    target, owners = resolve(path)
     descriptor = os.open(target, flags | os.O_NOFOLLOW) if not owners else -1
     for owner in owners:
         if descriptor >= 0:
             os.close(descriptor)
         with _rights_of(owner, path):
             descriptor = os.open(target, flags | os.O_NOFOLLOW)
-    if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # a link changed since `_resolve`
+    if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # a link changed since `resolve`
         os.close(descriptor)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
     return descriptor
@@ -54,12 +54,14 @@ def open_data(path: str, flags: int) -> int:
 
 def check_links(path: str) -> None:
     """Check that `open_data` would open a file or directory for reading. Raises OSError otherwise."""
-    if is_guarding() and _resolve(path)[1]:
+    if is_guarding() and resolve(path)[1]:
         os.close(open_data(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK))
 
 
-def _resolve(path: str) -> tuple[str, list[int]]:
-    """Return the path without links, and the owners of the links on the way except root."""
+def resolve(path: str) -> tuple[str, list[int]]:
+    """Return the path without links, and the owners of the links on the way except root. Only what a path names at last
+    may be missing. Raises OSError.
+    """
     at, left = "/", os.path.abspath(path).split("/")[::-1]
     owners: dict[int, None] = {}
     links = 0
@@ -70,7 +72,13 @@ def _resolve(path: str) -> tuple[str, list[int]]:
         if name == "..":
             at = os.path.dirname(at)
             continue
-        found = os.lstat(step := os.path.join(at, name))
+        step = os.path.join(at, name)
+        try:
+            found = os.lstat(step)
+        except FileNotFoundError:
+            if left:
+                raise
+            return step, list(owners)
         if not stat.S_ISLNK(found.st_mode):
             at = step
             continue

@@ -1,9 +1,10 @@
-"""Processes: identify one beyond its pid, which the system uses again, and end with the parent."""
+"""Processes: identify one beyond its pid, which the system uses again, wait for one, and end with the parent."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -18,11 +19,21 @@ def system() -> tuple[str, str]:
 
 def start_time(pid: int) -> str:
     """Return when a process started, in clock ticks since boot, or "ended". A zombie counts as ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return "ended"
+    fields = _stat(pid)
     return "ended" if fields[0] in "ZX" else fields[19]
+
+
+def is_stopped(pid: int) -> bool:
+    """True if a process does nothing until it gets SIGCONT, or a debugger lets it go on."""
+    return _stat(pid)[0] in "Tt"
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of proc(5) from the state on; of a process that is gone, the state X alone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
 
 
 def signal_when_parent_ends(number: int) -> None:
@@ -32,3 +43,13 @@ def signal_when_parent_ends(number: int) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Wait until a descriptor is readable, or has ended; False if it is not within so many seconds.
+
+    Not with `select.select`, which refuses numbers from 1,024 on: a mount may have more.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

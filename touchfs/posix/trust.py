@@ -29,6 +29,7 @@ from typing import BinaryIO
 
 from touchfs.errors import UntrustedError, UsageError
 from touchfs.posix.atomic import TEMPORARY_PREFIX, replacement
+from touchfs.posix.links import resolve
 
 INDEX_DIRECTORY = ".touchfs-index"
 TRUST_VARIABLE = "TOUCHFS_TRUST"
@@ -112,6 +113,36 @@ def open_for_update(path: str, flags: int) -> int:
                     raise
                 except OSError:
                     raise error from None
+
+
+def open_named(path: str, flags: int) -> int:
+    """Open a file that somebody has named for writing, creating it if missing: a regular file, or a device.
+
+    Raises UntrustedError if a link on the way is another user's, or for a pipe, and OSError.
+    """
+    target, owners = resolve(path)
+    directory = os.path.dirname(target)
+    for owner in owners:
+        if not _is_trusted(owner, directory, None, directory):
+            raise UntrustedError(f"is reached by a link of {_name(owner)}", path=path)
+    holder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.readlink(f"/proc/self/fd/{holder}") != directory:  # a link changed since `resolve`
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        descriptor = os.open(os.path.basename(target), flags | os.O_CREAT | _SAFELY, 0o666, dir_fd=holder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UntrustedError("is a symbolic link", path=path) from None
+        if error.errno == errno.ENXIO:
+            raise UntrustedError("is not a regular file", path=path) from None
+        raise
+    finally:
+        os.close(holder)
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+        os.close(descriptor)
+        raise UntrustedError("is not a regular file", path=path)
+    return descriptor
 
 
 def check_trusted_directory(path: str, data: str | None = None) -> None:

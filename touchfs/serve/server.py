@@ -17,6 +17,7 @@ from typing import Any
 
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.extras import install_hint
+from touchfs.posix.threads import start_thread
 from touchfs.serve.access import ServeAddress
 from touchfs.serve.application import Application
 from touchfs.serve.propfind import BODY_MAX
@@ -40,7 +41,7 @@ class _Deadlines:
     def __init__(self) -> None:
         self._ends: dict[socket.socket, tuple[float, int]] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._watch, daemon=True).start()
+        start_thread(self._watch, name="deadlines")
 
     @contextmanager
     def within(self, seconds: float, connection: socket.socket, direction: int) -> Iterator[None]:

@@ -31,6 +31,7 @@ from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
 from touchfs.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
+from touchfs.posix.threads import start_thread
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.reused_buffer import ReusedBuffer
 from touchfs.source.store import StoredFile
@@ -77,8 +78,11 @@ class _Closer:
         self._queue.put((descriptor, closed))
         del descriptor
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = start_thread(self._run, name="closer")
+            except SourceError:  # this thread closes it
+                self._queue.get()
+                return
         if not self._hangs:
             self._hangs = not closed.wait(CLOSE_SECONDS)
 

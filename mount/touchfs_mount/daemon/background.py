@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from touchfs.errors import MountError, TouchfsError
-from touchfs.posix.processes import signal_when_parent_ends
-from touchfs.posix.waiting import is_readable
+from touchfs.posix.processes import is_readable, signal_when_parent_ends
 from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
 
 log = logging.getLogger(__name__)

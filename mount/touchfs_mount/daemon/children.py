@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import select
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -28,12 +29,20 @@ class Children:
         self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
 
     def fork(self, run: Callable[[], int], ended: Callable[[int], None]) -> int:
-        """Fork a child that runs a function and exits with its result; return the pid. `ended` gets the exit status."""
+        """Fork a child that runs a function and exits with its result; return the pid. `ended` gets the exit status.
+
+        Raises OSError if the system forks none.
+        """
         pid = os.fork()
         if pid == 0:
             _come_first_if_memory_is_short()
             run_child_and_exit(run, [*self._hidden, *self._children])
-        watched = os.pidfd_open(pid)
+        try:
+            watched = os.pidfd_open(pid)
+        except OSError:  # nobody would notice its end
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._children[watched] = pid, ended
         self._poll.register(watched, select.POLLIN)
         return pid
@@ -42,8 +51,8 @@ class Children:
         """As `fork`, for a child that the mount can do without: if the fork fails, `ended` gets status 1."""
         try:
             return self.fork(run, ended)
-        except OSError:
-            log.exception("no child can be forked")
+        except OSError as error:
+            log.error("no child can be forked: %s", error)
             ended(1)
             return None
 

@@ -16,7 +16,7 @@ from typing import TextIO
 from touchfs.control_characters import LineFormatter
 from touchfs.errors import MountError, UntrustedError
 from touchfs.posix.paths import without_secrets
-from touchfs.posix.trust import open_for_update
+from touchfs.posix.trust import open_for_update, open_named
 from touchfs_mount.daemon import journal
 from touchfs_mount.daemon.log_handlers import JournalHandler, LogFileHandler, PriorityHandler
 from touchfs_mount.daemon.log_level import LogLevel
@@ -74,15 +74,15 @@ def reopen() -> None:
 
 
 def open_log(options: LogOptions) -> TextIO:
-    """Open the log file, or a stream to the journal, to append whole lines. A file of ours is not opened through a
-    link. Raises MountError.
+    """Open the log file, or a stream to the journal, to append whole lines. Raises MountError, also for a file that
+    somebody else may have put there.
     """
     path = options.file or os.devnull
     try:
         if options.identifier is not None:
             return open(journal.open_stream(options.identifier).detach(), "w", encoding="utf-8", errors="replace")
-        opened = open_for_update(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
-        return open(opened, "a", encoding="utf-8", errors="backslashreplace")
+        open_file = open_for_update if options.is_ours else open_named
+        return open(open_file(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8", errors="backslashreplace")
     except UntrustedError as error:
         raise MountError(f"the log cannot be written: {error.message}; see --log-file", path=error.path) from error
     except OSError as error:

@@ -46,7 +46,11 @@ class Renewer:
 
     def reload(self) -> None:
         """Open the dataset again, adopt it, and send `reloaded`."""
-        outcome = os.memfd_create("touchfs-generation", os.MFD_CLOEXEC)
+        try:
+            outcome = os.memfd_create("touchfs-generation", os.MFD_CLOEXEC)
+        except OSError as error:
+            self._send({"reloaded": f"no file in memory can be made: {error}"})
+            return
         self._reopening = self._children.fork_aside(partial(self._reopen, outcome), partial(self._reopened, outcome))
 
     def invalidate(self) -> None:

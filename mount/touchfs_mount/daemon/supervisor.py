@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from touchfs.errors import MountError
+from touchfs.posix.processes import is_readable
 from touchfs.posix.service_manager import ServiceManager
-from touchfs.posix.waiting import is_readable
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.children import run_child_and_exit
 from touchfs_mount.daemon.notifications import resend
@@ -42,12 +42,12 @@ from touchfs_mount.mounting.libfuse import MountOptions, mount_error
 from touchfs_mount.numbers.slots import SupervisorCount
 from touchfs_mount.requests.environment import Operations
 from touchfs_mount.supervision.ending import Ending
-from touchfs_mount.supervision.restarts import Restarts
+from touchfs_mount.supervision.restarts import PAUSE_SECONDS, Restarts
 from touchfs_mount.supervision.root import MountedRoot
 from touchfs_mount.supervision.running import RunningWorkers
 from touchfs_mount.supervision.stuck import StuckWatch
 from touchfs_mount.supervision.watchdog import feed_watchdog
-from touchfs_mount.supervision.zygote_link import MESSAGE_SIZE, WorkerEnded, WorkerStarted, ZygoteLink
+from touchfs_mount.supervision.zygote_link import MESSAGE_SIZE, WorkerEnded, WorkerStarted, WorkerUnforked, ZygoteLink
 
 if TYPE_CHECKING:
     from touchfs_mount.numbers.metrics import MetricsServer
@@ -134,6 +134,7 @@ class Supervisor:
         self._ready = ready
         self._metrics = metrics
         self._clone = not (options.resend and self._resend())
+        self._unforked: set[int] = set()  # workers that the system did not fork when it was asked last
         self._left_requests = False  # a worker has ended, and the requests that it had are not queued again yet
         self._manager = manager
         self._workers = RunningWorkers(send_signal)
@@ -146,7 +147,7 @@ class Supervisor:
     async def run(self) -> int:
         """Serve until the mount has ended. Returns the exit status; raises MountError if the root never answers."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_zygote)
+            nursery.start_soon(self._follow_zygote, nursery)
             nursery.start_soon(self._follow_signals, nursery)
             nursery.start_soon(self._follow_stuck)
             for number in range(self._options.workers):
@@ -184,10 +185,22 @@ class Supervisor:
         self._shared.undrain(number)
         await self._zygote.fork(number, clone=self._clone)
 
-    async def _follow_zygote(self) -> None:
+    async def _fork_later(self, number: int, reason: str) -> None:
+        """Try again until the system forks. Requests wait meanwhile, or are answered by other workers."""
+        if number not in self._unforked:
+            log.error("worker %d cannot be forked: %s; it is tried again each second", number, reason)
+            self._unforked.add(number)
+        await trio.sleep(PAUSE_SECONDS)
+        if not self._ending.over.is_set():
+            await self._fork(number)
+
+    async def _follow_zygote(self, nursery: trio.Nursery) -> None:
         while event := await self._zygote.next_event():
             match event:
+                case WorkerUnforked(number, reason):
+                    nursery.start_soon(self._fork_later, number, reason)
                 case WorkerStarted(number, pid):
+                    self._unforked.discard(number)
                     self._workers.pids[number] = pid
                     self._stuck.started(number)
                     # The order matters: the new worker exists before the requests of the dead one are queued again.

@@ -7,7 +7,7 @@ It talks to its supervisor over a SOCK_SEQPACKET pair, one message per packet. F
 FUSE descriptor, or `{"error": …}`. Then it executes commands without waiting for their results:
 
     {"fork": number, "clone": …}   forks a worker; sends {"started": number, "pid": …}, and when the worker exits
-                                   {"ended": number, "status": …}
+                                   {"ended": number, "status": …}; or {"unforked": number, "error": …}
     {"reload": true}               forks a child that opens the dataset again. On success it forks workers of the new
                                    generation from now on, and sends {"reloaded": null}. On failure the old generation
                                    stays, and it sends {"reloaded": "error message"}
@@ -30,7 +30,9 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -49,6 +51,20 @@ log = logging.getLogger(__name__)
 
 MESSAGE_SIZE = 65536
 LINGERING_MS = 500
+# After an error, so that one that lasts does not take a processor.
+_PAUSE_SECONDS = 0.1
+
+
+class _SupervisorGoneError(Exception):
+    """The supervisor has ended, perhaps with messages unread."""
+
+
+@contextmanager
+def _of_supervisor() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _SupervisorGoneError(str(error)) from error
 
 
 class Zygote:
@@ -84,17 +100,16 @@ class Zygote:
         try:
             session.answer_init(self._operations, self._options, self._shared.counters[0])
             self._mounted()
-            socket.send_fds(supervisor, [json.dumps({"device": session.device}).encode()], [session.descriptor])
+            with suppress(OSError):  # if the supervisor is gone, `serve` notices
+                socket.send_fds(supervisor, [json.dumps({"device": session.device}).encode()], [session.descriptor])
             self.serve(supervisor, session)
-        except OSError as error:  # the supervisor is gone, and left messages unread
-            log.info("the supervisor is gone: %s", error)
         finally:
             if not self._over:
                 self._orphaned(session)  # whatever ends this process: a mount without a server would block its users
         return 0
 
     def serve(self, supervisor: socket.socket, session: MountedSession) -> None:
-        """Execute commands until the supervisor sends `end`, or is gone. Raises OSError if it left messages unread."""
+        """Execute commands until the supervisor sends `end`, or is gone."""
         self._limits = session.pool_limits(self._options)
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
@@ -107,24 +122,41 @@ class Zygote:
         try:
             while not self._over:
                 for ready, _ in poll.poll(LINGERING_MS):
-                    if self._children.reap(ready):
-                        continue
-                    if ready == self._shared.door.inside.fileno():
-                        self._fork_for_request(self._shared.door.receive())
-                    elif message := supervisor.recv(MESSAGE_SIZE):
-                        self._execute(json.loads(message))
-                    else:
-                        return
+                    try:
+                        self._handle(ready)
+                    except OSError as error:  # what was asked for fails, and the mount goes on
+                        log.error("%s", error)
+                        time.sleep(_PAUSE_SECONDS)
                 self._children.report_lingering()
                 reap_programs()
+        except _SupervisorGoneError as error:
+            log.info("the supervisor is gone: %s", error)
         finally:
             self._renewer.stop()
+
+    def _handle(self, ready: int) -> None:
+        """Do what a readable descriptor asks for."""
+        if self._children.reap(ready):
+            return
+        if ready == self._shared.door.inside.fileno():
+            self._fork_for_request(self._shared.door.receive())
+            return
+        with _of_supervisor():
+            message = self._supervisor.recv(MESSAGE_SIZE)
+        if not message:
+            raise _SupervisorGoneError("it has closed its connection")
+        self._execute(json.loads(message))
 
     def _execute(self, command: dict[str, Any]) -> None:
         match command:
             case {"fork": number, "clone": clone}:
                 run, ended = partial(self._work, number, clone), partial(self._worker_ended, number)
-                self._send({"started": number, "pid": self._children.fork(run, ended)})
+                try:
+                    pid = self._children.fork(run, ended)
+                except OSError as error:
+                    self._send({"unforked": number, "error": str(error)})
+                else:
+                    self._send({"started": number, "pid": pid})
             case {"reload": _}:
                 self._renewer.reload()
             case {"invalidate": _}:
@@ -133,7 +165,8 @@ class Zygote:
                 self._over = True
 
     def _send(self, event: dict[str, object]) -> None:
-        self._supervisor.send(json.dumps(event).encode())
+        with _of_supervisor():
+            self._supervisor.send(json.dumps(event).encode())
 
     def _fork_for_request(self, connection: int) -> None:
         self._children.fork_aside(partial(self._run_request, connection), lambda status: None)

@@ -12,7 +12,7 @@ The pool is used by the loop's thread only, without a lock. Its threads take cal
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -21,13 +21,17 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
-from touchfs.errors import SourceTimeoutError, TouchfsError
+from touchfs.errors import SourceError, SourceTimeoutError, TouchfsError
+from touchfs.posix.threads import start_thread
+
+log = logging.getLogger(__name__)
 
 HUNG_SECONDS = 0.5
 RESERVED = 4
 WAITING_MAX = 2048
 DATA_THREADS, CONTROL_THREADS = 256, 64
 _ANSWERING_KEPT = 4096
+_LACK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,9 @@ class Pool:
         self._limits = limits
         self._queue: SimpleQueue[Call] = SimpleQueue()
         self._threads = 0
+        # Why the last thread was not started, and when to try again.
+        self._lack: SourceError | None = None
+        self._starts_again = 0.0
         self._shares: dict[Hashable, _Share] = {}
         self._answering: dict[Hashable, None] = {}
         # All unanswered calls in the order of submission; those that run and are not hung, in the order of beginning.
@@ -157,6 +164,9 @@ class Pool:
         self._calls[call] = None
         self._offer(call.share, share)
         self._begin()
+        if self._lack is not None and not call.began and self._is_starved():
+            self._give_up(call, self._lack)
+            raise self._lack
 
     def end(self, call: Call) -> None:
         """Handle the end of a call: its thread is free. If the call was given up, it has been answered before."""
@@ -184,6 +194,9 @@ class Pool:
             stranded = [call for key in self._ready[1] for call in self._shares[key].waiting]
             given_up += [self._give_up(call, self._refusal()) for call in stranded]
         self._begin()
+        if self._lack is not None and self._is_starved():
+            starved = [call for ready in self._ready for key in ready for call in self._shares[key].waiting]
+            given_up += [self._give_up(call, self._lack) for call in starved]
         return given_up
 
     def _overdue(self) -> list[Call]:
@@ -256,7 +269,28 @@ class Pool:
         limits, taken = self._limits, len(self._working) + len(self._hung)
         if doubtful and (self._doubtful >= limits.threads - RESERVED or taken >= limits.threads_max - RESERVED):
             return False
-        return len(self._working) < limits.threads and taken < limits.threads_max
+        if len(self._working) >= limits.threads or taken >= limits.threads_max:
+            return False
+        return taken < self._threads or self._has_started_thread()
+
+    def _has_started_thread(self) -> bool:
+        """Start a thread. False if the system starts none: it is asked again a while later."""
+        if self._lack is not None and monotonic() < self._starts_again:
+            return False
+        try:
+            start_thread(self._serve, self._threads, name=f"pool-{self._threads + 1}")
+        except SourceError as error:
+            if self._lack is None:
+                log.warning("%s: %d serve these calls", error, self._threads)
+            self._lack, self._starts_again = error, monotonic() + _LACK_SECONDS
+            return False
+        self._lack = None
+        self._threads += 1
+        return True
+
+    def _is_starved(self) -> bool:
+        """True if no thread can be started, and all that there are hang."""
+        return not self._working and monotonic() < self._starts_again
 
     def _run(self, key: Hashable, doubtful: bool) -> None:
         share = self._shares[key]
@@ -266,10 +300,6 @@ class Pool:
         self._doubtful += doubtful
         share.running += 1
         self._working[call] = None
-        if len(self._working) + len(self._hung) > self._threads:
-            self._threads += 1
-            place = self._threads - 1
-            threading.Thread(target=self._serve, args=(place,), name=f"pool-{self._threads}", daemon=True).start()
         self._queue.put(call)
         self._offer(key, share)
 

@@ -58,9 +58,14 @@ class Door:
         return ours
 
     def receive(self) -> int:
-        """In the zygote, receive a request: the descriptor of the connection's other end."""
-        _, (descriptor, *_), _, _ = socket.recv_fds(self.inside, 1, 1)
-        return descriptor
+        """In the zygote, receive a request: the descriptor of the connection's other end.
+
+        Raises OSError if this process may open no more; the other end is closed then.
+        """
+        _, descriptors, _, _ = socket.recv_fds(self.inside, 1, 1)
+        if not descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return descriptors[0]
 
 
 class Alone:

@@ -21,6 +21,7 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.errors import TouchfsError
+from touchfs.posix.threads import start_thread
 from touchfs_mount.loop.loop import CELLS
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.requests.alone import Alone, Door
@@ -46,9 +47,10 @@ def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck
 
     with suppress(EOFError, ConnectionError):  # the worker is gone, and its request will be resent
         key, name, packed = connection.recv()
+        # Before it begins: where no thread can be started, the request is not at fault.
+        start_thread(_watch, connection, send, stuck_seconds, name="watch")
         send("began", os.getpid())
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        threading.Thread(target=_watch, args=(connection, send, stuck_seconds), daemon=True).start()
         arguments = [unpack(value) for value in packed]
         operations.started(environment())
         with suppress(TouchfsError, IndexError):  # a stale inode, a damaged catalog: the handler has the right error

@@ -21,6 +21,14 @@ class WorkerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerUnforked:
+    """The system has forked no worker `number`."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerEnded:
     """Worker `number` has exited. `status` is as in `os.waitstatus_to_exitcode`: negative for a signal."""
 
@@ -40,13 +48,13 @@ class ZygoteLink:
         self._result_sender, self._result_receiver = trio.open_memory_channel[str | None](1)
 
     async def fork(self, number: int, *, clone: bool) -> None:
-        """Request a worker. `WorkerStarted` follows."""
+        """Request a worker. `WorkerStarted` or `WorkerUnforked` follows."""
         self._forks[number] = trio.current_time()
         await self._send({"fork": number, "clone": clone})
 
     @property
     def silent_seconds(self) -> float:
-        """For how long the zygote has not started a worker that was requested; 0 if it has started all."""
+        """For how long the zygote has not answered the request of a worker; 0 if it has answered all."""
         return trio.current_time() - min(self._forks.values(), default=trio.current_time())
 
     async def end(self) -> None:
@@ -61,13 +69,16 @@ class ZygoteLink:
         except trio.EndOfChannel:
             return "the zygote is gone"
 
-    async def next_event(self) -> WorkerStarted | WorkerEnded | None:
+    async def next_event(self) -> WorkerStarted | WorkerUnforked | WorkerEnded | None:
         """The next event about a worker, or None if the zygote is gone."""
         while message := await self._receive():
             match json.loads(message):
                 case {"started": number, "pid": pid}:
                     self._forks.pop(number, None)
                     return WorkerStarted(number, pid)
+                case {"unforked": number, "error": reason}:
+                    self._forks.pop(number, None)
+                    return WorkerUnforked(number, reason)
                 case {"ended": number, "status": status}:
                     return WorkerEnded(number, status)
                 case {"reloaded": error} | {"invalidated": error}:

@@ -40,7 +40,7 @@ from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.graph.share import is_partitioned
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
+from touchfs.token import State, Token, from_json, read_token, to_json
 
 if TYPE_CHECKING:
     from touchfs.node.graph.merge import Ranks
@@ -245,7 +245,7 @@ def _combined(seed: int, token: Token) -> int:
 
     The token goes through JSON first: a pickle depends on whether two parts of it are the same object.
     """
-    plain = normalize_graph_token(from_json(to_json(token)))
+    plain = read_token(from_json(to_json(token)))
     digest = blake2b(pickle.dumps(plain, protocol=4), digest_size=8).digest()
     return (seed * 0x9E3779B97F4A7C15 + int.from_bytes(digest, "little")) & 0xFFFFFFFFFFFFFFFF
 

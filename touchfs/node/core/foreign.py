@@ -18,7 +18,7 @@ from touchfs.node.core.origin import get_graph_origin
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Scope
-from touchfs.token import State, Token, normalize_graph_token
+from touchfs.token import State, Token, read_token
 
 
 def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
@@ -165,7 +165,7 @@ class ForeignIteration(Iteration):
                         f"{kind_of(self.source)} yields {item!r:.80} without a token, although it claims that tokens "
                         "rebuild its items: call attach_graph_origin on each item"
                     )
-                token = normalize_graph_token(token)
+                token = read_token(token)
                 given.add(token, make)
             yield token, make
 

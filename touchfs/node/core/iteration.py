@@ -4,8 +4,8 @@ The position belongs to the iteration, not to the node. `PairNode.begin` returns
 (token, function that makes the item), and its `state()` may be called between any two pairs. Items are made only when
 needed: a buffer holds tokens, and a slicer decodes nothing it skips. A token is None if nothing can rebuild the item.
 
-An epoch is a number, not a leftover in a node: a parent in epoch e begins its children in epoch e. A state taken
-before StopIteration resumes in the same epoch, even if no item is left; a state taken after it begins the next epoch.
+An epoch is a number, not a leftover in a node: a parent in epoch e begins its children in epoch e. A node restored from
+a state of the end of a pass yields nothing once, as its iterator would have; then it begins the next epoch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Make: TypeAlias = Callable[[], Any]
 Pair: TypeAlias = "tuple[Token | None, Make]"
+
+# The field of a state of the start of an epoch which says that the pass before it has ended, and is to end once more.
+ENDED = "ended"
 
 
 class Iteration(ABC):
@@ -57,7 +60,10 @@ class Iteration(ABC):
         """Return the fields of the position as JSON, always under the same names."""
 
     def state(self) -> State:
-        """Return the state that resumes here. Raises UsageError if the graph cannot be saved."""
+        """Return the state whose next item is that of this pass, or after its end, the first one of the next epoch.
+
+        Raises UsageError if the graph cannot be saved.
+        """
         self._can_be_saved = self._can_be_saved or self.node.is_checkpointable
         if not self._can_be_saved:
             refuse_state(self.node, self.node.obstacle())
@@ -70,6 +76,24 @@ class Iteration(ABC):
             if seed.differs_by_rank:
                 state["given_seed"] = seed.given
         return {"node": kind_of(self.node), "config": config, "epoch": self.epoch, **state}
+
+    def own_state(self) -> State:
+        """Return the state that resumes this very pass: after its end, it says so. Raises as `state`."""
+        return {**self.state(), ENDED: True} if self.ended else self.state()
+
+
+class EndOfPass(Iteration):
+    """The end of a pass, which has been resumed there: nothing is left."""
+
+    def __init__(self, node: PairNode, epoch: int) -> None:
+        super().__init__(node, epoch)
+        self.ended = True
+
+    def walk(self) -> Iterator[Pair]:
+        yield from ()
+
+    def position(self) -> State:
+        raise NotImplementedError
 
 
 class TrackedPairs:

@@ -109,6 +109,13 @@ def resolve_iterator_source(source: Any) -> Any:
     return data if isinstance(data, IteratorNode) else source
 
 
-def supports_graph_restore(source: Any) -> bool:
-    """Return True if `source[token]` rebuilds an item directly."""
-    return bool(getattr(source, "is_indexed", False) and getattr(source, "has_constant_time_access", False))
+def supports_graph_restore(source: Any, *, require_length: bool = False) -> bool:
+    """Return True if `source[token]` rebuilds an item directly; with `require_length`, if `len(source)` works, too."""
+    restores = bool(getattr(source, "is_indexed", False) and getattr(source, "has_constant_time_access", False))
+    if not (restores and require_length):
+        return restores
+    try:
+        len(source)
+    except TypeError:
+        return False
+    return True

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from touchfs.token import Token, normalize_graph_token
+from touchfs.token import Token, read_token
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def attach_graph_origin(item: T, token: Token) -> T:
     carrier = _CARRIERS.get(type(item))
     origin = _ORIGINS.get(type(token))
     if origin is None:
-        token = normalize_graph_token(token)
+        token = read_token(token)
         origin = _ORIGINS[type(token)]
     try:
         if carrier is not None:

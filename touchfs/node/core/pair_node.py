@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import UsageError
+from touchfs.errors import FormatError, UsageError
 from touchfs.node.core.items import Items, with_token
-from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iteration import ENDED, EndOfPass, Iteration, Pair, TrackedPairs
 from touchfs.node.core.iterator_node import IteratorNode, kind_of, refuse_state
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Track, current_scope
 from touchfs.node.core.seed import DrawnSeed
-from touchfs.token import State, Token, normalize_graph_token
+from touchfs.token import State, Token, read_token
 
 if TYPE_CHECKING:
     from touchfs.node.graph.merge import Ranks
@@ -122,7 +122,7 @@ class PairNode(IteratorNode, ABC):
 
     def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
         """Return the bytes of the file with an `extension` of the sample of each of `tokens`."""
-        return [self.make(normalize_graph_token(token))[extension] for token in tokens]
+        return [self.make(read_token(token))[extension] for token in tokens]
 
     @classmethod
     def merge(cls, ranks: Ranks) -> State:
@@ -142,8 +142,12 @@ class PairNode(IteratorNode, ABC):
             epoch = saved.integer("epoch")
         iteration = self.iteration(epoch, saved)
         if not saved.fresh:
-            saved.refuse_others(("node", "config", "epoch", "given_seed", *iteration.position()))
-        return iteration
+            saved.refuse_others(("node", "config", "epoch", "given_seed", ENDED, *iteration.position()))
+        if not saved.has(ENDED):
+            return iteration
+        if not (saved.flag(ENDED) and epoch):
+            raise FormatError(f"{saved.where} is the end of no epoch: the state is damaged")
+        return EndOfPass(self, epoch - 1)
 
     def pairs(self) -> Iterator[Pair]:
         """Iterate as `iter` does, but over (token, function that makes the item)."""
@@ -156,13 +160,13 @@ class PairNode(IteratorNode, ABC):
         return Items(self.pairs())
 
     def __getitem__(self, token: Any) -> Any:
-        token = normalize_graph_token(token)
+        token = read_token(token)
         return with_token(self.make(token), token)
 
     def state_dict(self) -> State:
         """Return the position of the iteration begun or advanced last, or else where the next one begins."""
         track = self._current_track()
-        return (track.latest or track.loaded or self.begin(track.epoch)).state()
+        return (track.latest or track.loaded or self.begin(track.epoch)).own_state()
 
     def load_state_dict(self, state: State) -> None:
         """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""

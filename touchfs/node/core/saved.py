@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.token import Token, normalize_graph_token
+from touchfs.token import Token, read_token
 
 # Counts and sizes fit into NumPy's integers, and sums of two do.
 LARGEST = 1 << 62
@@ -132,7 +132,7 @@ class Saved:
 
     def _token(self, name: str, value: Any) -> Token:
         try:
-            return normalize_graph_token(value)
+            return read_token(value)
         except TypeError as error:
             raise FormatError(f"{self.where}.{name}: {error}") from error
 

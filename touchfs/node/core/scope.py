@@ -34,7 +34,7 @@ class Track:
 
     def next_start(self) -> tuple[int, State | None]:
         """Return the epoch that begins next, and the state of `loaded` if there is one."""
-        return self.epoch, None if self.loaded is None else self.loaded.state()
+        return self.epoch, None if self.loaded is None else self.loaded.own_state()
 
 
 class Scope:

@@ -18,6 +18,7 @@ from typing import Literal, NoReturn
 
 import touchfs.node
 from touchfs.errors import UsageError
+from touchfs.node.core.iteration import ENDED
 from touchfs.node.core.pair_node import NODE_CLASSES
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.state import open_envelope
@@ -117,4 +118,5 @@ def _merged(states: list[Saved], lock_step: bool) -> State:
     if kind not in NODE_CLASSES:
         raise UsageError(f"{where}: no node class {kind!r:.80} is imported: import the module that defines it")
     position = NODE_CLASSES[kind].merge(Ranks(kind, states, epoch, lock_step))
-    return {"node": kind, "config": config, "epoch": epoch, **position}
+    ended = {ENDED: True} if all(state.has(ENDED) for state in states) else {}
+    return {"node": kind, "config": config, "epoch": epoch, **position, **ended}

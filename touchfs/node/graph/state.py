@@ -18,7 +18,7 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.graph.description import recorded
 from touchfs.node.graph.version_0_1 import unchained_graph
 from touchfs.posix.atomic import atomic_file
-from touchfs.token import State, from_json, normalize_graph_token, to_json
+from touchfs.token import State, from_json, read_token, to_json
 
 VERSION = 1
 
@@ -58,7 +58,7 @@ def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
 
     Raises UsageError if the graph cannot be positioned at a token.
     """
-    return enclose(node, locate(node, normalize_graph_token(token), epoch))
+    return enclose(node, locate(node, read_token(token), epoch))
 
 
 def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:

@@ -24,6 +24,7 @@ from touchfs.form.beside import WHOLE, whole_file
 from touchfs.media import duration
 from touchfs.media.extensions import is_recording
 from touchfs.posix.paths import is_url, speaks_http
+from touchfs.posix.threads import start_threads
 from touchfs.sample import Field, Recording, StoredRecording, UnmeasuredRecording
 from touchfs.segments.formats.lines import shown
 from touchfs.source.data import DATA
@@ -64,8 +65,7 @@ class AudioRoot:
             yield from rows
             return
         queue: SimpleQueue[T | None] = SimpleQueue()
-        for _ in range(_THREADS):  # daemons: one whose store does not answer must not keep the process
-            threading.Thread(target=self._look_ahead, args=(queue, path_of), name="audio", daemon=True).start()
+        start_threads(_THREADS, self._look_ahead, queue, path_of, name="audio")
         coming: deque[T] = deque()
         try:
             for row in rows:

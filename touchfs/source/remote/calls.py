@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, TypeVar
 
 from touchfs.errors import SourceTimeoutError
 from touchfs.posix.paths import shown
+from touchfs.posix.threads import start_thread
 from touchfs.source.remote.options import StorageOptions
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
         else:
             _resolve(future.set_result, result)
 
-    threading.Thread(target=run, name="store-call", daemon=True).start()
+    start_thread(run, name="store-call")
     return await asyncio.wrap_future(future)
 
 

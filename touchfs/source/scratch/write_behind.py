@@ -14,6 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from touchfs.errors import SourceError
+from touchfs.posix.threads import start_thread
+
 # Bytes that may wait. Above that, the caller does the work itself.
 WAITING_BYTES = 1 << 26
 # The answer goes out first: both need the interpreter's lock.
@@ -65,12 +68,10 @@ class WriteBehind:
     def _has_thread(self) -> bool:
         """Start the thread if necessary. Returns False if the system or the interpreter starts none any more."""
         if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._run, name="behind", daemon=True)
             try:
-                thread.start()
-            except RuntimeError:
+                self._thread = start_thread(self._run, name="behind")
+            except SourceError:
                 return False
-            self._thread = thread
         return True
 
     def _run(self) -> None:

@@ -12,6 +12,8 @@ import threading
 import time
 from contextlib import suppress
 
+from touchfs.posix.threads import start_thread
+
 _LOOK_SECONDS = 0.5
 
 
@@ -25,8 +27,7 @@ class Watchdog:
         self._since = 0.0
         self._is_ended = False
         self._is_needed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="touchfs-database", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._watch, name="touchfs-database")
 
     def begin(self) -> None:
         """A transaction begins."""

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from touchfs.errors import NotFoundError, TouchfsError
+from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.options import StorageOptions
@@ -59,7 +60,7 @@ class Endpoint:
         self._served: list[_Served] = []
         handler = type("Handler", (_Handler,), {"find": staticmethod(self._find)})
         self._server = _Server(("127.0.0.1", 0), handler)
-        threading.Thread(target=self._server.serve_forever, name="lance-endpoint", daemon=True).start()
+        start_thread(self._server.serve_forever, name="lance-endpoint")
 
     def serve(self, url: str, version: int, manifest: Fingerprint) -> LanceAddress:
         """The address of the dataset at a URL in a version that has a manifest: another one is not read."""
