@@ -40,7 +40,9 @@ def main() -> None:
         for number in signals:
             _signal.signal(number, _signal.SIG_DFL)
         script = os.readlink(f"{PLACE}/script")
-        os.execv(script, [script, *sys.argv[1:]])
+        with open("/proc/self/cmdline", "rb") as line:  # not all bytes survive each encoding
+            arguments = line.read().split(b"\0")[:-1][-len(sys.argv) :]
+        os.execv(script, [script, *arguments[1:]])
     process = int(answer)
     for number in early:
         forward(number, None)

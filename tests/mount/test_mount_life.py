@@ -349,3 +349,32 @@ def test_systemd_is_told(speech, tmp_path, kind):
             assert next_word() == b"READY=1"
             assert touchfs("umount", tmp_path / "mnt").returncode == 0
             assert next_word() == b"STOPPING=1"
+
+
+def test_a_shell_that_may_open_too_little(speech, tmp_path):
+    """With fewer, the mount was there, and most reads failed."""
+    (tmp_path / "mnt").mkdir()
+    command = ["bash", "-c", 'ulimit -n 32 && exec "$0" "$@"', INSTALLED, "mount", speech, tmp_path / "mnt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    problem = "a mount needs 64 open files, and a process may have 32 here: raise ulimit -Hn"
+    assert (done.returncode, done.stderr) == (1, f"touchfs: {problem}\n")
+
+
+def test_a_daemon_that_fails_names_its_log_and_quotes_it(speech, tmp_path):
+    program = """
+import sys
+from touchfs_mount.mounting import mounting
+from touchfs.cli.main import main
+
+def fail(*arguments):
+    raise ZeroDivisionError("by chance")
+
+mounting._operations = fail
+main()
+"""
+    (tmp_path / "mnt").mkdir()
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", program, "mount", speech, tmp_path / "mnt", "--log-file", log]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    problem = f"the daemon failed: the last line of its log {log} is: ZeroDivisionError: by chance"
+    assert (done.returncode, done.stderr) == (1, f"touchfs: {problem}\n")

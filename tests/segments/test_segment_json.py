@@ -113,6 +113,14 @@ def test_labels_and_versions_of_the_text() -> None:
     assert segment.fields is entry
 
 
+@pytest.mark.parametrize("name", ["transcription", "sentence", "normalized_text", "raw_text", "text_tn"])
+def test_transcripts_of_known_corpora_are_the_text_where_nothing_better_is(name: str) -> None:
+    for fields, texts in (({}, {"": "this"}), ({"text": "better"}, {"": "better", name: "this"})):
+        segments = segments_of_json({"segments": [{"start": 0, "end": 1, name: "this", **fields}]})
+        assert segments is not None
+        assert segments.segments[0].texts == texts
+
+
 @given(ENTRIES, st.sampled_from([8000, 16000, 44100]), st.integers(0, 10**6))
 def test_touchnets_segments_are_as_before(entries: list[Any], rate: int, length: int) -> None:
     sample = json.loads(json.dumps({"info": {"segments": entries}}))

@@ -5,7 +5,7 @@ import select
 import signal
 import socket
 import threading
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 
 import pytest
@@ -55,8 +55,12 @@ def in_this_process(dataset):
         thread.join()
 
 
+def connection_of(client, port):
+    return socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(f"127.0.0.{client}", 0))
+
+
 def test_slow_readers_hold_up_nobody(large):
-    slow = [socket.create_connection(("127.0.0.1", large.port)) for _ in range(server_module.THREADS - 4)]
+    slow = [connection_of(2 + i % 2, large.port) for i in range(server_module.THREADS - 4)]
     try:
         for each in slow:
             each.sendall(GET.encode())
@@ -255,3 +259,33 @@ def test_a_body_in_chunks_is_no_further_request(large, version):
 def test_a_target_that_is_no_url_is_refused(large, target):
     with connected(large.port, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        " Host: localhost",
+        "Host: localhost\r\n Accept: continued",
+        "Host : localhost",
+        "Host: localhost\r\nno colon",
+        "Host: evil.example\r\nHost: localhost",
+        "Host: localhost\r\nContent-Length: 5\r\nContent-Length: 0",
+        "Host: localhost\r\nRange: bytes=0-1\r\nRange: bytes=5-6",
+    ],
+)
+def test_headers_that_can_be_read_in_two_ways_are_refused(large, headers):
+    with connected(large.port, f"GET /shards/l/b.txt HTTP/1.1\r\n{headers}\r\n\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_one_client_that_reads_nothing_leaves_threads_for_others(large):
+    """Those that it has too many are refused, and it is served again when it has fewer."""
+    with ExitStack() as hers:
+        waiting = [hers.enter_context(connected(large.port, GET)) for _ in range(server_module.ANSWERS)]
+        wait_until(lambda: all(select.select([each], [], [], 0)[0] for each in waiting))
+        with connected(large.port, GET) as another:
+            assert another.recv(100).startswith(b"HTTP/1.1 503 ")
+        with connection_of(2, large.port) as other:
+            other.sendall(b"GET /shards/l/b.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert other.recv(100).startswith(b"HTTP/1.1 200 ")
+    wait_until(lambda: large.ask("/shards/l/b.txt").status == 200)

@@ -106,6 +106,7 @@ def group(context: click.Context, debug: bool) -> None:
 
 def main() -> None:
     """The entry point: run the command, and turn an error into a line on stderr and an exit status."""
+    _speak_utf8()
     open_closed_streams()
     _raise_descriptor_limit()
     _find_home()
@@ -133,6 +134,16 @@ def main() -> None:
     except OSError:
         discard_stdout()  # Python flushes the rest of the buffer at exit
     sys.exit(status)
+
+
+def _speak_utf8() -> None:
+    """Names, JSON and what we print are UTF-8, in any locale; other bytes pass through. Python decides at its start."""
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"  # for the processes that we start
+        # Not sys.orig_argv: not all bytes survive each encoding.
+        with open("/proc/self/cmdline", "rb") as line:
+            python, *arguments = line.read().split(b"\0")[:-1]
+        os.execv(sys.executable, [python, b"-X", b"utf8", *arguments])
 
 
 def _program() -> tuple[click.Command, str]:

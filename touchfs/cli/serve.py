@@ -27,8 +27,15 @@ from touchfs.posix.paths import shown
     metavar="FILE",
     help="Token that clients must send. FILE is for you only. [default: none, and only this machine is served]",
 )
+@click.option(
+    "--answers",
+    type=click.IntRange(1, 64),
+    default=32,
+    show_default=True,
+    help="Answers that one client may have open at a time, of 64 in all. Behind a proxy, all clients are one: 64.",
+)
 @dataset_options
-def command(source: str, address: str, token_file: str | None, read_options: ReadOptions) -> None:
+def command(source: str, address: str, token_file: str | None, answers: int, read_options: ReadOptions) -> None:
     """Serve a dataset over HTTP and WebDAV, read-only.
 
     For machines without FUSE, for browsers, and for programs that read URLs. Ctrl-C ends it.
@@ -50,7 +57,7 @@ def command(source: str, address: str, token_file: str | None, read_options: Rea
     dataset = open_indexed(source, read_options)
     if problem := why_unservable(dataset):
         raise SourceError(problem, path=shown(source))
-    server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)))
+    server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)), answers)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     say(f"serving {shown(source)} at {server.url}")

@@ -16,7 +16,18 @@ from touchfs.segments.times import Times
 # A day of speech has about 250,000 words. As an object a segment takes about 500 bytes of memory.
 SEGMENTS_MAX = 2**18
 
-TEXT_FIELDS = ("text", "txt", "transcript", "word")
+# The last ones are those of FLEURS, Common Voice, VoxPopuli and GigaSpeech.
+TEXT_FIELDS = (
+    "text",
+    "txt",
+    "transcript",
+    "word",
+    "transcription",
+    "sentence",
+    "normalized_text",
+    "raw_text",
+    "text_tn",
+)
 # String fields of TouchNet's and Lhotse's segments that are no texts.
 STORED_LABELS = frozenset(
     {"start", "end", "id", "key", "recording_id", "speaker", "gender", "language", "lang", "type"}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -29,9 +31,13 @@ except ImportError as error:
     raise MissingExtraError(f"serving needs cheroot: {install_hint('serve')}") from error
 
 THREADS = 64
+# Of one client at a time.
+ANSWERS = 32
 HEADERS_MAX = 1 << 15
 # For a request to arrive as a whole, and for a client to take a piece of the answer (`files.PIECE`).
 REQUEST_SECONDS, PIECE_SECONDS = 10, 60
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SINGLE = frozenset((b"Host", b"Content-Length", b"Content-Type", b"Authorization", b"Range", b"If-Range", b"Depth"))
 _logger = logging.getLogger(__name__)
 
 
@@ -65,7 +71,52 @@ class _Deadlines:
                             connection.shutdown(direction)
 
 
+class _Clients:
+    """How many answers are open to each client: who takes too many is refused, so that threads are left for others."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def answering(self, client: str) -> Iterator[bool]:
+        """True if this client may have another answer."""
+        with self._lock:
+            self._open[client] += 1
+            may = self._open[client] <= self._most
+        try:
+            yield may
+        finally:
+            with self._lock:
+                self._open[client] -= 1
+                if not self._open[client]:
+                    del self._open[client]
+
+
+def read_headers(file: Any, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Read the fields of a request into `headers`, as RFC 9112 has them.
+
+    Raises ValueError for a line without a name or with space before its colon, as lines that continue another one have,
+    and for a second one of a name that has one value.
+    """
+    while (line := file.readline()) != b"\r\n":
+        name, colon, value = line.partition(b":")
+        if not (colon and line.endswith(b"\r\n") and _NAME.fullmatch(name)):
+            raise ValueError("Malformed Header Line.")
+        name, value = name.title(), value.strip()
+        if name in headers:
+            if name in _SINGLE:
+                raise ValueError("Two Headers of One Name.")
+            value = headers[name] + b", " + value
+        if b"_" not in name:  # in the names of WSGI it would be the same as one with "-"
+            headers[name] = value
+    return headers
+
+
 class _HttpRequest(HTTPRequest):
+    header_reader = staticmethod(read_headers)
+
     def parse_request(self) -> None:
         with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
             super().parse_request()
@@ -90,9 +141,14 @@ class _HttpRequest(HTTPRequest):
             self.simple_response("411 Length Required")
             self.close_connection = True
             return
-        # The body of the request is read here. The answer may take longer; it does not need this direction.
-        with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
-            super().respond()
+        with self.server.clients.answering(self.conn.remote_addr) as may:
+            if not may:
+                self.simple_response("503 Service Unavailable", "This client has too many open answers.")
+                self.close_connection = True
+                return
+            # The body of the request is read here. The answer may take longer; it does not need this direction.
+            with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
+                super().respond()
 
     def write(self, chunk: Any) -> None:
         with self.server.deadlines.within(PIECE_SECONDS, self.conn.socket, socket.SHUT_RDWR):
@@ -104,14 +160,17 @@ class _HttpConnection(HTTPConnection):
 
 
 class TreeServer(Server):
-    """Serves an application at an address, which is bound at once. Raises UsageError if that cannot be done."""
+    """Serves an application at an address, which is bound at once. A client has so many `answers` at a time.
+
+    Raises UsageError if that cannot be done.
+    """
 
     ConnectionClass = _HttpConnection
     max_request_header_size = HEADERS_MAX
     max_request_body_size = BODY_MAX
     keep_alive_conn_limit = THREADS
 
-    def __init__(self, address: ServeAddress, application: Application) -> None:
+    def __init__(self, address: ServeAddress, application: Application, answers: int = ANSWERS) -> None:
         super().__init__(
             (address.address, address.port),
             application,
@@ -124,6 +183,7 @@ class TreeServer(Server):
             accepted_queue_timeout=0,
         )
         self.deadlines = _Deadlines()
+        self.clients = _Clients(answers)
         os.environ.pop("LISTEN_PID", None)  # cheroot would take any descriptor 3 for its socket
         try:
             self.prepare()

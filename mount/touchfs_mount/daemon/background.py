@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from touchfs.errors import MountError, TouchfsError
 from touchfs.posix.processes import is_readable, signal_when_parent_ends
+from touchfs_mount.daemon.logs import last_words
 from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ def _run_child_and_exit(run: Callable[[Background], int], background: Background
         status = getattr(error, "exit_status", 1)
     except BaseException:  # the last frame of this process: log the reason, whatever it is
         log.critical("the daemon failed", exc_info=True)
-        background.failed(MountError("the daemon failed: its log says why"))
+        background.failed(MountError(f"the daemon failed: {last_words()}"))
     finally:
         logging.shutdown()
         os._exit(status)

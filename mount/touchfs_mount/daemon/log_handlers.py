@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from touchfs.errors import MountError
+from touchfs_mount.daemon.journal import reading_command
 
 # The priorities of syslog(3).
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -24,7 +25,7 @@ class LogFileHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, path: str, open_file: Callable[[], TextIO]) -> None:
         super().__init__(open_file())
-        self._path = path
+        self.path = path
         self._open_file = open_file
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,7 +36,7 @@ class LogFileHandler(logging.StreamHandler[TextIO]):
     def reopen(self) -> None:
         """Open the file again if another or none is at the path. If that fails, the old one stays the log."""
         moved = _identity(self.stream.fileno())
-        if moved == _identity(self._path):
+        if moved == _identity(self.path):
             return
         with suppress(MountError):
             old, fresh = self.stream, self._open_file()
@@ -57,11 +58,12 @@ class PriorityHandler(logging.StreamHandler[TextIO]):
 class JournalHandler(PriorityHandler):
     """Writes to descriptor 2, a stream to the journal. Connects again when journald was started anew.
 
-    `connect` opens a stream to the journal, or raises MountError.
+    `connect` opens a stream to the journal, or raises MountError. `identifier` is the name of our entries.
     """
 
-    def __init__(self, connect: Callable[[], TextIO]) -> None:
+    def __init__(self, connect: Callable[[], TextIO], identifier: str) -> None:
         super().__init__(sys.stderr)
+        self.reading_command = reading_command(identifier)
         self._connect = connect
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -24,6 +25,7 @@ from touchfs_mount.daemon.log_level import LogLevel
 FILE_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 STDERR_FORMAT = "%(levelname)s %(message)s"
 JOURNAL_FORMAT = "%(name)s: %(message)s"
+_TAIL = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def configure(options: LogOptions, level: LogLevel) -> None:
     """Configure logging at a level that may change. Raises MountError if the log cannot be written."""
     handler: logging.Handler
     if options.identifier is not None:  # `Background.detach` has made it descriptor 2
-        handler, form = JournalHandler(lambda: open_log(options)), JOURNAL_FORMAT
+        handler, form = JournalHandler(lambda: open_log(options), options.identifier), JOURNAL_FORMAT
     elif options.file is not None:
         handler, form = LogFileHandler(options.file, lambda: open_log(options)), FILE_FORMAT
     elif _is_journal(sys.stderr.fileno()):
@@ -71,6 +73,19 @@ def reopen() -> None:
                 handler.reopen()
             finally:
                 handler.release()
+
+
+def last_words() -> str:
+    """Where the log of this process is, and its last line: for an error that only the log explains."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFileHandler):
+            with suppress(OSError), open(handler.path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+                lines = file.read().decode("utf-8", "replace").strip().splitlines()
+                return f"the last line of its log {handler.path} is: {lines[-1] if lines else 'none'}"
+        if isinstance(handler, JournalHandler):
+            return f"its log says why: {handler.reading_command}"
+    return "its log says why"
 
 
 def open_log(options: LogOptions) -> TextIO:

@@ -92,7 +92,7 @@ def serve(
         os.close(options.descriptor)  # ours comes from the zygote
     try:
         message, descriptors, _, _ = socket.recv_fds(ours, MESSAGE_SIZE, 1)
-        reply = json.loads(message) if message else {"error": "the mounting process died: its log says why"}
+        reply = json.loads(message) if message else {"error": f"the mounting process died: {logs.last_words()}"}
         if "error" in reply:
             raise mount_error(reply["error"], options.path)
         os.set_inheritable(descriptors[0], False)
