@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 # Each of them is over after some attempts: whoever tries again gets the right bytes.
-FAULTS = ("late", "reset", "cut", "500", "503", "429", "other range", "garbage range")
+FAULTS = ("late", "reset", "cut", "500", "503", "429", "other range", "garbage range", "longer")
 
 
 class SlowReplies:
@@ -137,11 +137,23 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "garbage range":
             said = "bytes */*"
         headers = {"ETag": etag, "Content-Range": said}
+        if fault == "longer":
+            self._send_longer(sent, headers)
+            return
         if fault == "cut":
             self.close_connection = True
             self._send(206, sent[: len(sent) // 2], with_body, headers, length=len(sent))
             return
         self._send(206, sent, with_body, headers)
+
+    def _send_longer(self, data: bytes, headers: dict[str, str]) -> None:
+        """A body without a length that goes on, in a chunk of its own."""
+        self.send_response(206)
+        for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for chunk in (data, b"and more", b""):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
 
     def _send(self, status, data, with_body, headers=None, length=None) -> None:
         self.send_response(status)

@@ -1,19 +1,25 @@
 """Requests of a store: how often and how long each is tried, and how many run at once."""
 
 import random
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from time import monotonic, sleep
 
 import pytest
+from botocore.exceptions import ClientError
 from range_server import range_server
+from waiting import wait_until
 
+from touchfs.errors import SourceError
 from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK
 from touchfs.source.remote.calls import deadline_from_now
+from touchfs.source.remote.client_errors import may_pass
 from touchfs.source.remote.options import TIMEOUT_VARIABLE, StorageOptions
+from touchfs.source.remote.protocols.http import HttpRequest
 from touchfs.source.remote.ranges import PAUSE_MAX, PAUSE_SECONDS, _pauses
 
 SIZE = 7 * BLOCK + 12_345
@@ -102,3 +108,64 @@ def test_no_more_requests_at_once_than_the_option_says(server, data, monkeypatch
     with ThreadPoolExecutor(len(places)) as pool:
         assert all(pool.map(is_right, places))
     assert most == [limit]
+
+
+def test_a_port_where_nobody_ever_answered_is_no_store(monkeypatch):
+    monkeypatch.setattr(ranges, "UNKNOWN_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/a.bin"
+    begun = monotonic()
+    with pytest.raises(SourceError, match=r"Connect call failed|[Cc]onnection refused"):
+        DATA.stat(url)
+    assert monotonic() - begun < 20
+
+
+def test_a_store_that_has_answered_may_be_away_for_longer(server, data, monkeypatch):
+    monkeypatch.setattr(ranges, "UNKNOWN_SECONDS", 0.0)
+    file = DATA.open(server.put("/a.bin", data))
+    file.open()
+    refused = [ConnectionRefusedError(), ConnectionRefusedError()]
+    read = HttpRequest.read
+
+    async def read_later(self, start, stop):
+        if refused:
+            raise refused.pop()
+        return await read(self, start, stop)
+
+    monkeypatch.setattr(HttpRequest, "read", read_later)
+    assert file.read(5, 1000) == data[5:1005]
+
+
+def test_who_waits_for_a_store_is_told(server, data, monkeypatch, caplog):
+    monkeypatch.setattr(ranges, "WARN_SECONDS", 0.05)
+    ranges._WARNED.clear()
+    file, goes_on = DATA.open(server.put("/a.bin", data)), threading.Event()
+    file.open()
+    server.fault = lambda: goes_on.wait(60) and None
+    with ThreadPoolExecutor(2) as readers:
+        reading = [readers.submit(file.read, block * BLOCK, 1000) for block in (2, 5)]
+        wait_until(lambda: caplog.records)
+        goes_on.set()
+        assert [each.result() for each in reading] == [data[n * BLOCK : n * BLOCK + 1000] for n in (2, 5)]
+    (said,) = caplog.messages
+    assert said.startswith(f"{server.url}/a.bin: the store does not answer yet, and is asked for 29")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "passes"),
+    [("RequestTimeout", 400, True), ("PriorRequestNotComplete", 400, True), ("InvalidRequest", 400, False)],
+)
+def test_errors_of_s3_that_pass(code, status, passes):
+    theirs = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
+    ours = OSError(5, "of s3fs")
+    ours.__cause__ = theirs
+    assert (may_pass(theirs), may_pass(ours)) == (passes, passes)
+
+
+def test_a_body_that_goes_on_after_its_range_is_not_believed(server, data):
+    """In a chunk of its own, after all that was wanted."""
+    file = DATA.open(server.put("/a.bin", data))
+    file.open()
+    server.fault = iter(["longer", None]).__next__
+    assert file.read(0, 1000) == data[:1000]
+    assert len(server.ranges) == 2

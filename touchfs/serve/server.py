@@ -71,7 +71,7 @@ class _Deadlines:
                             connection.shutdown(direction)
 
 
-class _Clients:
+class _OpenAnswers:
     """How many answers are open to each client: who takes too many is refused, so that threads are left for others."""
 
     def __init__(self, most: int) -> None:
@@ -80,7 +80,7 @@ class _Clients:
         self._lock = threading.Lock()
 
     @contextmanager
-    def answering(self, client: str) -> Iterator[bool]:
+    def to(self, client: str) -> Iterator[bool]:
         """True if this client may have another answer."""
         with self._lock:
             self._open[client] += 1
@@ -141,7 +141,7 @@ class _HttpRequest(HTTPRequest):
             self.simple_response("411 Length Required")
             self.close_connection = True
             return
-        with self.server.clients.answering(self.conn.remote_addr) as may:
+        with self.server.open_answers.to(self.conn.remote_addr) as may:
             if not may:
                 self.simple_response("503 Service Unavailable", "This client has too many open answers.")
                 self.close_connection = True
@@ -183,7 +183,7 @@ class TreeServer(Server):
             accepted_queue_timeout=0,
         )
         self.deadlines = _Deadlines()
-        self.clients = _Clients(answers)
+        self.open_answers = _OpenAnswers(answers)
         os.environ.pop("LISTEN_PID", None)  # cheroot would take any descriptor 3 for its socket
         try:
             self.prepare()

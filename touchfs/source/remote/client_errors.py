@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
 from touchfs.posix.paths import shown, without_secrets
 
-FORBIDDEN, MISSING, CHANGED, TOO_MANY, SERVER_ERROR = 403, 404, 412, 429, 500
+FORBIDDEN, MISSING, TIMED_OUT, CHANGED, TOO_MANY, SERVER_ERROR = 403, 404, 408, 412, 429, 500
+# S3 has status 400 for these, too, and its own clients try again.
+_PASSING = frozenset({"RequestTimeout", "RequestTimeoutException", "PriorRequestNotComplete"})
 # Classes of errors of connections that are no OSError: of aiohttp, botocore, Azure's client, the Hub's and paramiko.
 # Their other errors, as of missing credentials, do not pass.
 _CONNECTION_ERRORS = frozenset(
@@ -69,7 +71,7 @@ def may_pass(error: Exception) -> bool:
     """True if the same request may succeed later."""
     status = http_status(error)
     if status is not None:
-        return status >= SERVER_ERROR or status == TOO_MANY
+        return status >= SERVER_ERROR or status in (TIMED_OUT, TOO_MANY) or s3_code(error) in _PASSING
     if any(_is_wrong_tls(cause) for cause in _causes(error)):
         return False
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -79,6 +81,11 @@ def may_pass(error: Exception) -> bool:
 def is_unknown_host(error: Exception) -> bool:
     """True if the name servers know no such host. They may be wrong, but not for long."""
     return any(isinstance(each, socket.gaierror) and each.errno == socket.EAI_NONAME for each in _causes(error))
+
+
+def is_refused(error: Exception) -> bool:
+    """True if nobody serves at the port of a host."""
+    return any(isinstance(each, ConnectionRefusedError) for each in _causes(error))
 
 
 def _is_wrong_tls(error: BaseException) -> bool:
@@ -96,6 +103,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         yield error
         seen.append(error)
         error = error.__cause__ or error.__context__
+
+
+def s3_code(error: BaseException) -> str | None:
+    """The code of an error of S3, if it is one."""
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code"))
+    return None
 
 
 def http_status(error: BaseException) -> int | None:

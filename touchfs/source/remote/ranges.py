@@ -8,12 +8,15 @@ between two equal looks there was no other one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from touchfs.errors import SourceError, TouchfsError
+from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time, timeout_error
 from touchfs.source.remote.client_errors import (
@@ -23,6 +26,7 @@ from touchfs.source.remote.client_errors import (
     changed_error,
     converted_errors,
     http_status,
+    is_refused,
     is_unknown_host,
     may_pass,
     reason_of,
@@ -37,8 +41,14 @@ from touchfs.source.store import Status
 T = TypeVar("T")
 # The time of one attempt; the pause after it is doubled each time, and jittered so that clients do not come together.
 ATTEMPT_SECONDS, PAUSE_SECONDS, PAUSE_MAX = 30.0, 0.1, 5.0
-# An unknown host is asked for no longer than that: most are typing errors.
+# An unknown host, and one that refuses us and has never answered, are asked for no longer than that: most are typing
+# errors. Others may be started again just now.
 UNKNOWN_SECONDS = 5.0
+_ANSWERED: set[str] = set()
+# After that time we warn that we wait, once a minute for each host.
+WARN_SECONDS, _WARN_AGAIN_SECONDS = 5.0, 60.0
+_WARNED: dict[str, float] = {}
+log = logging.getLogger(__name__)
 
 
 async def read_range(
@@ -122,6 +132,26 @@ async def tried(
 
     Raises TouchfsError, and what the client raises: see `converted_errors`.
     """
+    host = urlsplit(url).netloc
+    warning = asyncio.get_running_loop().call_later(WARN_SECONDS, _warn, url, deadline)
+    try:
+        result = await _tried(url, host, attempt, deadline, attempt_seconds)
+    finally:
+        warning.cancel()
+    _ANSWERED.add(host)
+    return result
+
+
+def _warn(url: str, deadline: float) -> None:
+    host, now = urlsplit(url).netloc, monotonic()
+    if now >= _WARNED.get(host, 0):
+        _WARNED[host] = now + _WARN_AGAIN_SECONDS
+        log.warning("%s: the store does not answer yet, and is asked for %.0f s more", shown(url), deadline - now)
+
+
+async def _tried(
+    url: str, host: str, attempt: Callable[[], Awaitable[T]], deadline: float, attempt_seconds: float
+) -> T:
     pauses, reason, begun = _pauses(deadline), None, monotonic()
     while (left := deadline - monotonic()) > 0:
         try:
@@ -142,7 +172,8 @@ async def tried(
                 raise problem from problem.__cause__
             if isinstance(problem, FileNotFoundError | PermissionError) or not isinstance(problem, Exception):
                 raise
-            if not may_pass(problem) or (is_unknown_host(problem) and monotonic() - begun > UNKNOWN_SECONDS):
+            is_nowhere = is_unknown_host(problem) or (is_refused(problem) and host not in _ANSWERED)
+            if not may_pass(problem) or (is_nowhere and monotonic() - begun > UNKNOWN_SECONDS):
                 raise problem from problem.__cause__
             if not isinstance(problem, TimeoutError):
                 reason = reason_of(problem)

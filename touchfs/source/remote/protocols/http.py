@@ -55,6 +55,6 @@ class HttpRequest(NamedTuple):
             data = bytearray()  # one of the final size would first be zeroed
             async for more, _ in reply.content.iter_chunks():  # which joins none of them, as other methods do
                 data += more
-                if len(data) >= stop - start:  # bytes too many are an error
+                if len(data) > stop - start:  # bytes too many are an error, also in a chunk of their own
                     break
             return data
