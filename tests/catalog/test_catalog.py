@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from touchfs.source.fingerprint import Fingerprint
 
 KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]
 FACTS = Facts({"audio.bin": Fingerprint(5, 6, 7)}, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
-NAMES = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name)
+NAMES = st.binary(min_size=1, max_size=3).filter(re.compile(rb"(?!\.{1,2}$)[^\0-\x1f\x7f/]+").fullmatch)
 PATHS = st.sets(
     st.lists(NAMES | st.sampled_from([b"a", b"b", b"a~2"]), min_size=1, max_size=4).map(b"/".join), max_size=25
 )
@@ -290,3 +291,16 @@ def test_more_names_than_a_column_holds() -> None:
         table.add(1, i, 0, 0, 0, 0, 0, b"", text)
     with pytest.raises(FormatError, match="2 GiB"):
         table.columns((b"", b"%d" % i) for i in range(2**11))
+
+
+@pytest.mark.parametrize("name", [b"x\n", b"\x1b[2J", b"\x7f", b"..", b"."])
+@pytest.mark.parametrize("place", ["name", "above"])
+def test_a_planted_name_is_no_name(tmp_path: Path, name: bytes, place: str) -> None:
+    """It would be a line of its own in a list, or a command to a terminal."""
+    path = name if place == "name" else name + b"/passwd"
+    table = write(tmp_path / "x.arrow", {"shards": [b"a", path]}).tables["shards"]
+    (row,) = table.files(1)
+    for ask in (lambda: table.path(row), lambda: table.paths(np.array([row]), b"")):
+        with pytest.raises(FormatError, match="is damaged: index with --force"):
+            ask()
+    assert table.path(table.files(0)[0]) == b"a"

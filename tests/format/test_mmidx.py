@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
 from touchfs.extent import Reads, T
+from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx import (
     DTYPES,
     HEADER_SIZE,
@@ -435,3 +436,15 @@ def drive(plan: Reads[T], data: bytes) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def test_counts_that_cost_nothing_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with holes may claim any number of samples. Some empty ones are ordinary."""
+    monkeypatch.setattr(mmidx, "EMPTY_MAX", 100)
+    for count, bin_size, is_believed in ((101, 1, False), (100, 1, True), (101, 51, True)):
+        data = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 1, count, 0) + bytes(12 * count)
+        if is_believed:
+            assert len(parse_index(data, bin_size)) == count
+        else:
+            with pytest.raises(FormatError, match=r"101 samples .* nearly all would be empty"):
+                parse_index(data, bin_size)

@@ -25,6 +25,7 @@ A catalog omits columns that can be computed (`touchfs.catalog.columns`).
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
@@ -44,6 +45,8 @@ __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "U
 COLUMNS = "columns"
 DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
+# Names of ours have no control characters, which would end a line of a list or command a terminal.
+_NAME = re.compile(rb"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]+", re.DOTALL)
 
 
 class Table:
@@ -121,11 +124,14 @@ class Table:
         return FormatError("the order of the catalog is damaged: index with --force", path=self.path_of_catalog)
 
     def name(self, row: int) -> bytes:
-        """Return the last component of a row's path."""
+        """Return the last component of a row's path. Raises FormatError for one that cannot be a name of ours."""
         start, end = self._starts[row], self._starts[row + 1]
         if not 0 <= start <= end <= len(self._data):
             raise self._damaged(row)
-        return bytes(self._data[start:end])
+        name = bytes(self._data[start:end])
+        if not _NAME.fullmatch(name):
+            raise self._damaged(row)
+        return name
 
     def extension(self, row: int) -> str:
         """Return the extension of a file of a sample: what follows the key and a dot, or ""."""
@@ -266,7 +272,10 @@ class Table:
         if above := sorted(set(parents) - {0}):
             paths = self.paths(np.array(above), prefix)
             before |= {row: path + b"/" for row, path in zip(above, paths, strict=True)}
-        spans = zip(parents, starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)
+        spans = [*zip(parents, starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)]
+        for row, (_, begin, end) in zip(rows, spans, strict=True):
+            if not _NAME.fullmatch(data, begin, end):
+                raise self._damaged(int(row))
         return [before[parent] + data[begin:end] for parent, begin, end in spans]
 
     def inline(self, row: int) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from touchfs.errors import FormatError
+from touchfs.extent import drive
 from touchfs.format.idx import mmidx
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
+
+_LARGE = 1 << 24
 
 
 def read_index(path: str, fingerprint: Fingerprint, bin_size: int) -> mmidx.Index:
@@ -13,9 +16,11 @@ def read_index(path: str, fingerprint: Fingerprint, bin_size: int) -> mmidx.Inde
 
     `bin_size` is the size of its .bin. Raises FormatError, ChangedError, SourceError.
     """
-    file = DATA.open(path, fingerprint)
+    file, size = DATA.open(path, fingerprint), fingerprint.size
     try:
-        return mmidx.parse_index(file.read(0, fingerprint.size), bin_size)
+        if size > _LARGE:  # what it claims is compared with the .bin before it takes memory
+            drive(mmidx.scan_header(mmidx.parse_header(file.read(0, mmidx.HEADER_SIZE), size), bin_size), file)
+        return mmidx.parse_index(file.read(0, size), bin_size)
     except FormatError as error:
         raise error.at(path) from error
     finally:

@@ -65,6 +65,9 @@ _MODE = np.dtype("i1")
 LENGTH_LIMIT = 2**31
 _WRAP = 2**32
 
+# So many samples may be empty, or half of them: of an index in a file with holes the counts cost nothing.
+EMPTY_MAX = 1 << 20
+
 # Number of entries read at a time to find the size of a float: nearly always the first sample decides.
 _SCANNED = 1024
 # Number of entries of a whole index checked at a time, so that this takes little memory compared to the index.
@@ -191,6 +194,11 @@ def scan_header(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
     Reads a few bytes at both ends of the arrays, and for floats a block. Raises FormatError if the counts in the header
     do not match the arrays.
     """
+    if header.count > max(EMPTY_MAX, 2 * bin_size):
+        raise FormatError(
+            f"an index of {header.count} samples of a .bin of {bin_size} bytes: nearly all would be empty",
+            offset=_COUNTS_OFFSET,
+        )
     if header.dtype.kind == "f":
         header = yield from _scan_float(header, bin_size)
     if header.count:
