@@ -144,6 +144,8 @@ def _serve(
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
                 message = f"{shown(request.source)} is mounted at {request.options.path} ({_summary(dataset)})"
                 say(message)
+                if dataset.left_out:
+                    say(str(dataset.left_out))
                 return message
 
             def mounted() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from touchfs.format.cache_metadata.layouts import ShardedMetadata
 
 # Arrow IPC: the file format and the stream format. Feather of version 2 is the file format.
-ARROW_SUFFIXES = (".arrow", ".feather")
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 # Larger than that of a hundred thousand shards.
 _METADATA_MAX = 1 << 26
 

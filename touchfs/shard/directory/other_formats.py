@@ -11,10 +11,6 @@ from touchfs.errors import map_os_errors
 from touchfs.format import idx, magic
 from touchfs.source.data import DATA
 
-READS = (
-    "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, .parquet, directories of them, Lhotse Shar, "
-    "Lance datasets, and a data.list"
-)
 HEAD_SIZE = 8192
 
 _ZIP = "a zip archive: zip://::FILE is all that is in it"
