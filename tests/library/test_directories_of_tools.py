@@ -67,10 +67,24 @@ def test_a_state_of_more_samples_is_refused(saved: str) -> None:
 def test_in_a_store(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server(monkeypatch) as client:
         client.put(saved, "data/deep/a/b/saved", recursive=True)
-        client.pipe("data/deep/a//lost.jsonl", b'{"id": "x"}\n')
         with asked_of_s3() as asked:
             assert keys("s3://data/deep") == IDS
         assert len([each for each in asked if each.endswith("state.json")]) < 4
         dataset = open_dataset("s3://data/deep/a/b/s*", in_memory=True)
         assert dataset.samples == 6
         assert json.loads(json.dumps(dataset.facts()))["left_out"][0]["files"] == 3
+
+
+def test_a_path_with_an_empty_part(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients cannot list it, so what is there is named, and can be read by its name."""
+    with s3_server(monkeypatch) as client:
+        client.call_s3("put_object", Bucket="data", Key="m/", Body=b"")  # as consoles mark a directory
+        for name in ("m/a.jsonl", "m//b.jsonl", "m//d/c.jsonl"):
+            client.pipe(f"data/{name}", json.dumps({"id": name}).encode())
+        assert keys("s3://data/m") == ["m/a.jsonl"]
+        assert "s3://data/m//: left out, as a part of its path is empty" in caplog.text
+        assert "name its files, as s3://data/m//b.jsonl, s3://data/m//d/c.jsonl" in caplog.text
+        for url in ("s3://data/m//b.jsonl", "s3://data/m//d/c.jsonl"):
+            (sample,) = open_dataset(url, in_memory=True).shards
+            assert (sample.report, sample.samples) == ("", 1)
+            assert keys(url) == [url.removeprefix("s3://data/")]

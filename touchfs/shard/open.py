@@ -7,10 +7,11 @@ row for each kind; a directory is a Lance dataset or TouchNet's, also if the pat
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from touchfs.errors import NotFoundError, SourceError
 from touchfs.format.idx import INDEX_SUFFIX
-from touchfs.posix.paths import shown_name
+from touchfs.posix.paths import beside, shown_name
 from touchfs.shard import single
 from touchfs.shard.containers import DIRECTORY, KALDI, LANCE, SHAR, Container, ShardReader, container_named, plain_stem
 from touchfs.shard.options import DEFAULT, Options
@@ -56,8 +57,9 @@ def fingerprints_with_lists(path: str, store: Store = DATA) -> dict[str, Fingerp
 
 def file_paths(path: str, files: Files) -> dict[str, Fingerprint]:
     """The fingerprints of a shard's files by path."""
-    directory = path if _container(path, files) in (DIRECTORY, LANCE) else os.path.dirname(path)
-    return {os.path.join(directory, name): fingerprint for name, fingerprint in files.items()}
+    is_directory = _container(path, files) in (DIRECTORY, LANCE)
+    place = partial(os.path.join, path) if is_directory else partial(beside, path)
+    return {place(name): fingerprint for name, fingerprint in files.items()}
 
 
 def open_source(path: str, name: str, files: Files) -> StoredFile:
