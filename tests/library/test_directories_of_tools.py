@@ -12,6 +12,7 @@ from s3_server import asked_of_s3, s3_server
 import touchfs
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
+from touchfs.shard.find import find_shards
 from touchfs.stream.open import open_streams
 
 datasets.disable_progress_bars()
@@ -73,6 +74,15 @@ def test_in_a_store(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
         dataset = open_dataset("s3://data/deep/a/b/s*", in_memory=True)
         assert dataset.samples == 6
         assert json.loads(json.dumps(dataset.facts()))["left_out"][0]["files"] == 3
+
+
+def test_a_directory_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server(monkeypatch) as client:
+        for name in ("a.jsonl", "train/b.jsonl", "train/c.jsonl", "dev/d.jsonl"):
+            client.pipe(f"data/g/{name}", b'{"id": "x"}\n')
+        with asked_of_s3() as asked:
+            assert len(find_shards("s3://data/g")) == 4
+        assert asked == ["head_object g", *["list_objects_v2"] * 4], "is it a directory, and what is in three of them"
 
 
 def test_a_path_with_an_empty_part(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

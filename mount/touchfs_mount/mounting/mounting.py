@@ -144,8 +144,6 @@ def _serve(
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
                 message = f"{shown(request.source)} is mounted at {request.options.path} ({_summary(dataset)})"
                 say(message)
-                if dataset.left_out:
-                    say(str(dataset.left_out))
                 return message
 
             def mounted() -> None:
@@ -285,4 +283,6 @@ def _summary(dataset: Dataset) -> str:
         parts.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
     if broken:
         parts.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
+    if dataset.left_out:
+        parts.append(str(dataset.left_out))
     return "; ".join(parts)

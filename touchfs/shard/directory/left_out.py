@@ -10,6 +10,8 @@ from touchfs.posix.paths import shown
 
 # Files that a message names for each reason, and reasons that it names.
 _FILES_NAMED, _REASONS_NAMED = 3, 8
+# Characters of a path in a message: the message of a mount goes through a pipe.
+_SIZE_MAX = 100
 
 
 class Reason(NamedTuple):
@@ -21,7 +23,8 @@ class Reason(NamedTuple):
 
     def __str__(self) -> str:
         more = self.files - len(self.paths)
-        return ", ".join(self.paths) + (f" and {more:,} more" if more else "") + f" ({self.reason})"
+        named = (path if len(path) <= _SIZE_MAX else f"…{path[-_SIZE_MAX:]}" for path in self.paths)
+        return ", ".join(named) + (f" and {more:,} more" if more else "") + f" ({self.reason})"
 
 
 class LeftOutFiles:
