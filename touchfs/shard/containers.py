@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from touchfs.format.idx import INDEX_SUFFIX
+from touchfs.format.idx import INDEX_SUFFIX, MAGIC
 from touchfs.format.parquet import PARQUET_SUFFIXES
 from touchfs.posix.paths import shown_name
 from touchfs.sample import StoredSample
@@ -72,8 +72,9 @@ class Container(NamedTuple):
     """One kind of shard.
 
     `name` is that for users, and `words` is what an error tells them that touchfs reads. `suffixes`, in small letters,
-    end the names of its files. With `is_single` each such file is a shard; with `is_streamed` it is read line by line
-    without an index. The rest are the functions that read its shards, and facts about them.
+    end the names of its files; `magics` are first bytes, and what a file is that has them. With `is_single` each such
+    file is a shard; with `is_streamed` it is read line by line without an index. The rest are the functions that read
+    its shards, and facts about them.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Container(NamedTuple):
     open_source: Callable[[str, str, Files], StoredFile]
     compressed_files: Callable[[str, Files], dict[str, Fingerprint]] = lambda path, files: {}
     column_types: Callable[[str, Files], dict[str, str]] | None = None
+    magics: tuple[tuple[bytes, str], ...] = ()
     is_single: bool = False
     is_streamed: bool = False
     keys_are_paths: bool = False
@@ -128,6 +130,7 @@ MEGATRON = Container(
     name="Megatron-LM (.bin/.idx)",
     words=".bin/.idx",
     suffixes=(INDEX_SUFFIX,),
+    magics=((MAGIC, "the index of a .bin"),),
     open=_of("megatron.MegatronShard"),
     fingerprints=_of("megatron.fingerprints"),
     open_source=_of("megatron.open_source"),
@@ -159,6 +162,7 @@ ARROW = Container(
     name="Arrow",
     words=".arrow",
     suffixes=ARROW_SUFFIXES,
+    magics=((b"ARROW1", "an Arrow file"), (b"\xff\xff\xff\xff", "an Arrow stream")),
     open=_of("tables.arrow.ArrowShard"),
     fingerprints=arrow_files.fingerprints,
     open_source=single.open_source,
@@ -169,6 +173,7 @@ PARQUET = Container(
     name="Parquet",
     words=".parquet",
     suffixes=PARQUET_SUFFIXES,
+    magics=((b"PAR1", "a Parquet file"),),
     open=_of("tables.parquet.ParquetShard"),
     fingerprints=single.fingerprints,
     open_source=single.open_source,

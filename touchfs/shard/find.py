@@ -71,6 +71,7 @@ SKIPPED_NAME = "skipped.jsonl"
 # Deeper directories, and more of them, are a mistake: a link into the whole disk, or pages that a server makes up.
 DEPTH_MAX, DIRECTORIES_MAX = 32, 100_000
 _NO_SHARD = "not a shard"
+_NO_FILE = "a link that leads nowhere, or not a file"
 # img2dataset writes both beside each tar: columns of all of its samples, and counts.
 _STATISTICS = re.compile(r"(.+)_stats\.json", re.DOTALL)
 _DESCRIBES = "describes the samples of the tar beside it: name it to read its rows"
@@ -301,13 +302,16 @@ class _Search:
         there = [entry for path, entry in paths.items() if path not in self.silent]
         return self._files(directory, there), sorted([*silent, *_subdirectories(directory, there)]), False
 
-    def _files(self, directory: str, entries: Iterable[StoredEntry]) -> list[FoundShard]:
+    def _files(self, directory: str, entries: Sequence[StoredEntry]) -> list[FoundShard]:
         """The files of a directory that are shards, of those in `entries`. Others are left out, unless they belong to
         one.
         """
         from touchfs.shard.megatron import data_stem, find_prefixes  # a dataset of one file needs none of it
 
         names = sorted(each.name for each in entries if each.name != SKIPPED_NAME and each.is_file())
+        for each in entries:
+            if not (each.is_file() or each.is_dir()):
+                self.left_out.add(os.path.join(directory, each.name), _NO_FILE)
         prefixes = [os.path.basename(path) for path in find_prefixes(directory, names)]
         shar = list_files(directory, names)
         found: dict[str, Container] = dict.fromkeys(prefixes, MEGATRON)
