@@ -29,7 +29,7 @@ from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.find import find_shards
 from touchfs.shard.lists.members import find_members
-from touchfs.source.decompressed import JSONL_SUFFIXES, TAR_SUFFIXES, scratch_name
+from touchfs.source.decompressed import is_compressed, scratch_name
 from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
@@ -169,7 +169,7 @@ def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
         with suppress(KeyError, TypeError, AttributeError):
             for name, fingerprint in parse_files(shard["files"]).items():
                 path = os.path.join(os.path.dirname(str(shard["path"])), name)
-                if path.endswith(TAR_SUFFIXES + JSONL_SUFFIXES):
+                if is_compressed(path):
                     yield scratch_name(path, fingerprint), path
 
 

@@ -37,7 +37,7 @@ CASES = [
     (
         ["ls", "empty"],
         1,
-        "empty: no shards here: expected .bin/.idx, .tar, .jsonl, .arrow or .parquet files, Lance datasets",
+        "empty: no shards here: touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow",
     ),
     (["info", "text"], 1, "text: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", "http://127.0.0.1:1/x", "--timeout", "0.2"], 1, "http://127.0.0.1:1/x: the store does not answer"),
@@ -97,9 +97,9 @@ def test_errors(touchfs, mixed, arguments, status, told):
 
 
 FILES = [
-    ("x.pq", b"PAR1\0\0PAR1", "a Parquet file, but its name does not end in .parquet"),
-    ("x.ipc", b"ARROW1\0\0", "an Arrow file, but its name does not end in .arrow"),
-    ("x.ipc", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
+    ("x.pqt", b"PAR1\0\0PAR1", "a Parquet file, but its name does not end in .parquet"),
+    ("x.arrows", b"ARROW1\0\0", "an Arrow file, but its name does not end in .arrow"),
+    ("x.arrows", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
     ("x.zip", b"PK\x03\x04", "a zip archive"),
     ("x.csv", b"path,text\na.wav,hello\n", "a CSV file"),
     ("x.tsv", b"a audio\n", "a TSV file"),
@@ -139,7 +139,8 @@ def test_a_directory_of_another_format_names_it(touchfs, here):
     Path("d").mkdir()
     for name in ("notes.txt", "train-00000.tfrecord"):
         (Path("d") / name).touch()
-    assert "or a data.list; train-00000.tfrecord is a TFRecord file" in one_line(touchfs("info", "d"), 1)
+    told = "and a data.list; 2 files left out: notes.txt (not a shard); train-00000.tfrecord (a TFRecord file)"
+    assert told in one_line(touchfs("info", "d"), 1)
 
 
 def test_a_path_that_looks_remote_is_one_where_it_is_there(text, here, shards):

@@ -1,5 +1,6 @@
 """Where can be mounted, and how it is refused: one line and an exit status for each reason."""
 
+import json
 import os
 import shutil
 import struct
@@ -361,3 +362,14 @@ def test_what_mount_2_refuses_has_the_exit_status_of_mount_8(speech, tmp_path):
     path = tmp_path / "mnt"
     assert "mount failed" in refused(32, speech, path, "--fsname", "x" * 5000)
     assert not path.exists()
+
+
+def test_what_is_left_out_is_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name, text in (("a.jsonl", '{"id": "a"}\n'), ("README.md", "#"), ("b" * 200, "")):
+        (tmp_path / "data" / name).write_text(text)
+    mnt = tmp_path / "mnt"
+    done = touchfs("mount", tmp_path / "data", mnt)
+    assert f"2 files left out: README.md (a Markdown text); …{'b' * 100} (not a shard))" in done.stdout
+    assert [each["files"] for each in json.loads((mnt / ".touchfs/info").read_text())["left_out"]] == [1, 1]
+    assert touchfs("umount", mnt).returncode == 0

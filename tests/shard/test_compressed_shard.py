@@ -24,11 +24,10 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.preparing import is_waiting, release
-from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints, open_shard, shard_name
 from touchfs.shard.options import LAST_DOT, Decompress, Options
-from touchfs.source.decompressed import TAR_SUFFIXES
+from touchfs.source.decompressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE
 
 LATER, NEVER = Options(decompress=Decompress.LATER), Options(decompress=Decompress.NEVER)
@@ -61,7 +60,7 @@ def tar(members: dict[str, bytes]) -> bytes:
 
 def write(path: Path, data: bytes) -> Path:
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(COMPRESS[path.suffix](data))
+    path.write_bytes(COMPRESS[path.suffix.replace(".tb", ".b").replace(".t", ".")](data))
     return path
 
 

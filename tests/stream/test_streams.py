@@ -107,8 +107,9 @@ def compressed_lines(path: Path) -> None:
 
 
 def real_ones(path: Path) -> None:
-    """Made by TouchNet and Megatron-LM."""
-    shutil.copytree(Path(__file__).parent.parent / "data" / "touchnet", path / "touchnet")
+    """Made by TouchNet and Megatron-LM, without the shards whose `audio.bin` is not kept."""
+    without_audio = shutil.ignore_patterns("audio_meta", "empty")
+    shutil.copytree(Path(__file__).parent.parent / "data" / "touchnet", path / "touchnet", ignore=without_audio)
     shutil.copytree(Path(__file__).parent.parent / "data" / "megatron", path / "megatron")
 
 

@@ -15,7 +15,7 @@ from touchfs.errors import NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.posix.paths import check_url, is_url
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
-from touchfs.shard.lists.members import find_members
+from touchfs.shard.lists.members import find_members, has_wildcards, match_wildcards
 from touchfs.source.data import find_type
 from touchfs.tree.tree import Entry, Tree
 
@@ -83,5 +83,8 @@ def _split(location: str) -> tuple[str, str]:
 
 def _exists(path: str) -> bool:
     return any(
-        find_type(name) is not None or find_type(name + ".idx") is not None for name in find_members(path) or [path]
+        find_type(name) is not None
+        or find_type(name + ".idx") is not None
+        or (has_wildcards(name) and match_wildcards(name) != [])
+        for name in find_members(path) or [path]
     )

@@ -69,6 +69,8 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
     if dataset.moved_from:
         moved_from = printable(dataset.moved_from)
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
+    if dataset.left_out:
+        say(printable(str(dataset.left_out)))
     for line in error_lines(path, dataset):
         say(line)
     return status

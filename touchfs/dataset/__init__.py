@@ -18,6 +18,7 @@ from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import can_be_cut
 from touchfs.names import hash_of, hex_digest, plain_path, quote
+from touchfs.shard.directory.left_out import LeftOutFiles
 from touchfs.shard.open import kind_name, open_source
 from touchfs.shard.tables.lance_files import is_lance
 from touchfs.source.fingerprint import Fingerprint
@@ -85,11 +86,13 @@ class Dataset:
 
     `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
     paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
+    `left_out` is what the search for its shards left out.
     `interleaved` has the same shards with other catalogs, those of interleaved samples: only shards that have such
     samples, None if no shard has any.
     """
 
     interleaved: Dataset | None = None
+    left_out: LeftOutFiles = LeftOutFiles()
 
     def __init__(
         self,
@@ -221,6 +224,7 @@ class Dataset:
             "damaged_samples": sum(shard.damaged for shard in self.shards),
             "shards_with_errors": [shard.name for shard in self.shards if shard.report],
             **({} if self.interleaved is None else {"interleaved_samples": self.interleaved.samples}),
+            **({"left_out": [each._asdict() for each in self.left_out.reasons()]} if self.left_out else {}),
             **({"moved_from": self.moved_from} if self.moved_from else {}),
         }
 

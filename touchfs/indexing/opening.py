@@ -35,7 +35,8 @@ from touchfs.names import assign, hex_digest
 from touchfs.posix.paths import absolute, is_url, shown
 from touchfs.posix.threads import run_at_once
 from touchfs.progress import Progress
-from touchfs.shard.find import find_shards
+from touchfs.shard.directory.left_out import LeftOutFiles
+from touchfs.shard.find import find
 from touchfs.shard.open import fingerprints_with_lists, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
@@ -70,6 +71,7 @@ class Opening:
     look: Look
     shards: dict[str, Shard] = field(default_factory=dict, init=False)
     distrusted: list[str] = field(default_factory=list, init=False)
+    left_out: LeftOutFiles = field(default_factory=LeftOutFiles, init=False)
 
     def run(self) -> Dataset:
         """Take all steps, and return the dataset. Raises as `open_dataset`."""
@@ -104,10 +106,10 @@ class Opening:
     def _find(self, known: DatasetFile) -> tuple[list[str], set[str]]:
         """The paths of the shards in order, where one may be twice, and those of them that do not answer."""
         limits = self.options.limits
-        found = find_shards(
-            self.source, self.silent, self.look, audio_root=limits.audio_root, locations=limits.locations
-        )
-        return shards_of_silent(map(absolute, found), set(map(absolute, self.silent)), known.shards)
+        found = find(self.source, self.silent, self.look, audio_root=limits.audio_root, locations=limits.locations)
+        self.left_out = found.left_out
+        paths = [absolute(shard.path) for shard in found.shards]
+        return shards_of_silent(paths, set(map(absolute, self.silent)), known.shards)
 
     def _take_current(self, known: DatasetFile, seen: Mapping[str, Files | None], unseen: Collection[str]) -> None:
         """Take the shards of the dataset file that are as they were indexed, or do not answer."""
@@ -220,6 +222,7 @@ class Opening:
             force=self.force,
         )
         dataset = Dataset(self.source, shards, keys, self.options.limits, moved_from, unseen)
+        dataset.left_out = self.left_out
         dataset.interleaved = open_interleaved(
             dataset,
             self._index_path,

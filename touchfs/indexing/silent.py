@@ -19,6 +19,8 @@ from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.posix.paths import is_url
 from touchfs.posix.threads import start_thread
+from touchfs.shard.directory.left_out import LeftOutFiles
+from touchfs.shard.find import directory_kind, walk
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
@@ -74,9 +76,12 @@ def _access(path: str, store: Store) -> None:
     """Any error is an answer. Whoever opens the path gets it again."""
     with suppress(TouchfsError):
         if store.stat(path).type is FileType.DIRECTORY:
-            for entry in store.list(path):
-                with suppress(TouchfsError):
-                    store.stat(os.path.join(path, entry.name))
+            for directory, entries, below in walk(path, store, set(), LeftOutFiles()):
+                for entry in entries:
+                    with suppress(TouchfsError):
+                        store.stat(os.path.join(directory, entry.name))
+                if directory_kind(directory, entries) is not None:
+                    below.clear()
 
 
 def shards_of_silent(paths: Iterable[str], silent: Collection[str], known: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from touchfs import jobs, progress
 from touchfs.indexing.recording_lengths import measure, without_silent_videos
 from touchfs.indexing.tables.row_tables import RowTables
 from touchfs.indexing.tables.sample_tables import SampleTables
 from touchfs.sample import StoredSample
+from touchfs.shard.containers import ShardReader
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.jsonl import JsonlShard, LineRun
-from touchfs.shard.open import ShardReader, keys_are_paths
+from touchfs.shard.open import keys_are_paths, open_shard
 from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
-from touchfs.shard.single import without_lists
 from touchfs.shard.tables.rows import TableRows
 from touchfs.shard.touchnet import TouchNetShard
 from touchfs.source.fingerprint import Files, Fingerprint
@@ -81,8 +81,7 @@ def _visit_part(part: _ShardPart) -> SampleTables:
 @lru_cache(1)
 def _opened(path: str, files: tuple[tuple[str, Fingerprint], ...], options: Options) -> JsonlShard | TouchNetShard:
     """The open shard, which is kept for its next part."""
-    kind = JsonlShard if path.endswith(".jsonl") else TouchNetShard
-    return kind(path, options, without_lists(dict(files)))
+    return cast("JsonlShard | TouchNetShard", open_shard(path, options, dict(files)))
 
 
 def _runs(shard: JsonlShard | TouchNetShard, ordinals: range) -> Iterator[StoredSample | LineRun]:

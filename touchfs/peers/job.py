@@ -18,6 +18,7 @@ from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import IndexState, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
 from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, identify_as, index_path, write_index
+from touchfs.shard.containers import LINES, TAR, single_named
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType
 
@@ -133,8 +134,9 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
     found: list[tuple[str, Dialect | None]] = []
     for name in _names(directory):
         path = os.path.join(directory, name)
-        if name.endswith((".jsonl", ".tar")) and not name.startswith("."):
-            found.append((path, None if name.endswith(".jsonl") else Dialect.LHOTSE))
+        container = single_named(name)
+        if container in (LINES, TAR) and not name.startswith("."):
+            found.append((path, None if container is LINES else Dialect.LHOTSE))
     if not found:
         compressed = any(name.endswith(COMPRESSED_SUFFIXES) for name in _names(directory))
         remark = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""

@@ -30,6 +30,7 @@ from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
 from touchfs.format.tar.header import BLOCK, parse_header
 from touchfs.progress import reached
+from touchfs.shard.containers import TAR, single_named
 from touchfs.source.data import DATA
 from touchfs.source.store import StoredFile
 
@@ -115,7 +116,7 @@ def is_tar(source: StoredFile, size: int) -> bool:
         with suppress(FormatError):
             parse_header(block, 0)
             return True
-    return source.path.endswith(".tar")
+    return single_named(source.path) is TAR
 
 
 def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) -> Verdict:

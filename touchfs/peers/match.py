@@ -17,10 +17,11 @@ from contextlib import closing
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.peers.write import COMPRESSED_SUFFIXES
 from touchfs.posix.paths import absolute, check_url
-from touchfs.shard.find import find_shards
+from touchfs.shard.containers import MEGATRON, SHAR, TAR, single_named
+from touchfs.shard.find import FoundShard, find
 from touchfs.shard.open import fingerprints
-from touchfs.shard.shar import files as shar_files
 from touchfs.source.data import DATA, find_type
+from touchfs.source.decompressed import is_compressed
 from touchfs.source.lines import PIPE
 from touchfs.source.store import FileType
 
@@ -33,7 +34,7 @@ def why_sequential(path: str) -> str:
     """Why a file of this name does not allow random access; "" if it does."""
     if path.startswith(PIPE):
         return "what a command writes can only be read from its start on: write it to a file"
-    if path.endswith(COMPRESSED_SUFFIXES):
+    if is_compressed(path) or path.endswith(COMPRESSED_SUFFIXES):
         return "it is compressed, and a sample in it can only be reached through all before it: decompress it"
     return ""
 
@@ -43,7 +44,7 @@ def has_native_indexes(source: str) -> bool:
     NotFoundError, FormatError or SourceError.
     """
     check_url(source)
-    return not why_sequential(source) and all(map(_is_indexed, find_shards(absolute(source))))
+    return not why_sequential(source) and all(map(_is_indexed, find(absolute(source)).shards))
 
 
 def matches(path: str) -> bool:
@@ -58,14 +59,15 @@ def matches(path: str) -> bool:
             (end,) = _OFFSET.unpack(index.read(index.size - _OFFSET.size, _OFFSET.size))
     except (ChangedError, NotFoundError, SourceError):
         return False
-    return bool(size - (_END_MARK_MAX if path.endswith(".tar") else 0) <= end <= size)
+    return bool(size - (_END_MARK_MAX if single_named(path) is TAR else 0) <= end <= size)
 
 
-def _is_indexed(shard: str) -> bool:
-    if find_type(shard) is FileType.DIRECTORY or shard.endswith(".idx"):
+def _is_indexed(shard: FoundShard) -> bool:
+    path = shard.path
+    if shard.container is MEGATRON or find_type(path) is FileType.DIRECTORY:
         return True
-    if not shar_files.is_shard(shard):
-        return matches(shard)
+    if shard.container is not SHAR:
+        return matches(path)
     # Other files there belong to no cuts and are not read.
-    names = [name for name in fingerprints(shard) if name.endswith((".jsonl", ".tar", *COMPRESSED_SUFFIXES))]
-    return all(matches(os.path.join(os.path.dirname(shard), name)) for name in names)
+    names = [each for each in fingerprints(path) if each.endswith(COMPRESSED_SUFFIXES) or single_named(each)]
+    return all(matches(os.path.join(os.path.dirname(path), name)) for name in names)

@@ -23,6 +23,7 @@ from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.offsets import Offsets
 from touchfs.format.tar.grouping import Dialect
 from touchfs.peers.write import identify, offset_blocks
+from touchfs.shard.containers import TAR, single_named
 from touchfs.shard.lists.members import find_members
 from touchfs.source.data import DATA
 from touchfs.source.upload import new_file
@@ -49,7 +50,7 @@ def write_pack(
         raise UsageError(f"an index pack of the dialect {dialect.value} has no readers")
     specs = []
     for is_tar, (role, kind) in ((False, _LINES), (True, _TARS[dialect])):
-        declared = [source for source in sources if source.endswith(".tar") is is_tar]
+        declared = [source for source in sources if (single_named(source) is TAR) is is_tar]
         if declared:
             paths = [path for source in declared for path in find_members(source) or [source]]
             specs.append(CollectionSpec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
@@ -64,7 +65,7 @@ def write_pack(
 
 def _offsets(path: str, dialect: Dialect) -> Offsets:
     source = DATA.open(path, identify(path))
-    found = offset_blocks(source, source.size, dialect if path.endswith(".tar") else None)
+    found = offset_blocks(source, source.size, dialect if single_named(path) is TAR else None)
     offsets = np.concatenate(list(found))
     source.open()  # raises ChangedError if the file changed meanwhile
     return offsets

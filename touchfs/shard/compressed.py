@@ -14,7 +14,7 @@ from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import Decompress, Options
 from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
-from touchfs.source.decompressed import JSONL_SUFFIXES, DecompressedFile, decompressed, find
+from touchfs.source.decompressed import DecompressedFile, decompressed, find, is_compressed_lines
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.scratch.file import ScratchFile
 
@@ -31,7 +31,7 @@ class CompressedShard(StoredSamples):
         self._decompressed = open_decompressed(path, fingerprint, options.decompress)
         plain = self._decompressed.path
         within = f"{path} (decompressed)"
-        reader = JsonlShard if path.endswith(JSONL_SUFFIXES) else TarShard
+        reader = JsonlShard if is_compressed_lines(path) else TarShard
         try:
             self._shard = reader(plain, options, fingerprints(plain))
         except FormatError as error:

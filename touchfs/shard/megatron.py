@@ -59,6 +59,13 @@ def is_prefix(path: str) -> bool:
     return path.endswith(INDEX_SUFFIX) and find_type(path) is not FileType.DIRECTORY
 
 
+def data_stem(name: str) -> str | None:
+    """The name of the prefix that a .bin, or a piece of one, is of; None for another name."""
+    if (piece := _PIECE.fullmatch(name)) is not None:
+        return piece[1]
+    return name.removesuffix(DATA_SUFFIX) if name.endswith(DATA_SUFFIX) else None
+
+
 def find_prefixes(directory: str, files: Collection[str]) -> list[str]:
     """The paths of all `PREFIX.idx` among the files with these names in a directory, in name order.
 

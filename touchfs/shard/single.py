@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.posix.paths import beside
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store, StoredFile
@@ -23,7 +24,7 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
 
 def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file in the directory of the shard at `path`. Raises FormatError if it is not a file of the shard."""
-    return DATA.open(os.path.join(os.path.dirname(path), name), fingerprint_of(path, name, files))
+    return DATA.open(beside(path, name), fingerprint_of(path, name, files))
 
 
 def fingerprint_of(path: str, name: str, files: Files) -> Fingerprint:
@@ -39,7 +40,7 @@ def list_fingerprints(path: str, store: Store) -> dict[str, Fingerprint]:
     found: dict[str, Fingerprint] = {}
     for name in LISTS:
         with suppress(NotFoundError, SourceError):
-            status = store.stat(os.path.join(os.path.dirname(path), name))
+            status = store.stat(beside(path, name))
             if status.type is FileType.FILE:
                 found[name] = status.fingerprint
         if SEGMENTS not in found:

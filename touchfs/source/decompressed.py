@@ -35,8 +35,12 @@ from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
 
-TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
-JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
+# The ends of names, in small letters: those of JSON lines, and of what is compressed.
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+GZIP_LINES_SUFFIXES = tuple(f"{lines}.gz" for lines in LINES_SUFFIXES)
+OTHER_LINES_SUFFIXES = tuple(f"{lines}{end}" for lines in LINES_SUFFIXES for end in (".zst", ".xz", ".bz2"))
+JSONL_SUFFIXES = GZIP_LINES_SUFFIXES + OTHER_LINES_SUFFIXES
+TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
 # xz files made with `-9` need 64 MiB.
@@ -126,9 +130,22 @@ _BY_SUFFIX: dict[str, Callable[[], Codec]] = {
     ".gz": lambda: _GZIP,
     ".tgz": lambda: _GZIP,
     ".xz": lambda: _XZ,
+    ".txz": lambda: _XZ,
     ".bz2": lambda: _BZIP2,
+    ".tbz2": lambda: _BZIP2,
     ".zst": _zstd,
+    ".tzst": _zstd,
 }
+
+
+def is_compressed_lines(path: str) -> bool:
+    """True if a file of this name is compressed JSON lines."""
+    return path.lower().endswith(JSONL_SUFFIXES)
+
+
+def is_compressed(path: str) -> bool:
+    """True if a file of this name is a compressed tar, or compressed JSON lines."""
+    return path.lower().endswith(TAR_SUFFIXES + JSONL_SUFFIXES)
 
 
 def codec_of(path: str) -> Codec:

@@ -61,7 +61,7 @@ def open_stream(path: str) -> Iterator[BinaryIO]:
         return
     try:
         with DATA.stream(path) as file:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.endswith(".gz") else file
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.lower().endswith(".gz") else file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(f"cannot be decompressed: {error}", path=path) from error
     except OSError as error:

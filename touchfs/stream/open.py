@@ -9,15 +9,13 @@ from types import MappingProxyType
 from touchfs.errors import UsageError
 from touchfs.indexing.opening import unique_names
 from touchfs.posix.paths import absolute, check_url
-from touchfs.shard.find import find_shards
-from touchfs.shard.lists.members import find_members
+from touchfs.shard.containers import DIRECTORY, LANCE, SHAR
+from touchfs.shard.find import FoundShard, find
 from touchfs.shard.open import fingerprints
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
-from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files
 from touchfs.source.lines import PIPE
-from touchfs.source.store import FileType
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shar import PIPED, SharStream, needs_staging, plain_name
@@ -27,18 +25,18 @@ from touchfs.stream.shard import ShardStream
 def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     """Return the streams of a source's shards, in order.
 
-    A source is a path as for `touchfs.indexing.open_dataset`, or `NAME.jsonl.gz`, or `pipe:COMMAND`. Raises
+    A source is a path as for `touchfs.indexing.open_dataset`, or `pipe:COMMAND`. Raises
     NotFoundError, FormatError and SourceError.
     """
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
     check_url(source)
     source = absolute(source)
-    is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
-    paths = list(find_members(source) or [source]) if is_lines else [absolute(path) for path in find_shards(source)]
+    shards = [shard._replace(path=absolute(shard.path)) for shard in find(source).shards]
     # A directory is named by its files: its name may end as that of a tar does.
-    directories = {path: fingerprints(path) for path in paths if DATA.stat(path).type is FileType.DIRECTORY}
-    return [_open(path, name, options) for path, name in zip(paths, _names(paths, directories), strict=True)]
+    directories = {shard.path: fingerprints(shard.path) for shard in shards if shard.container in (DIRECTORY, LANCE)}
+    names = _names([shard.path for shard in shards], directories)
+    return [_open(shard, name, options) for shard, name in zip(shards, names, strict=True)]
 
 
 def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DEFAULT) -> list[Stream]:
@@ -56,15 +54,16 @@ def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DE
     ]
 
 
-def _open(path: str, name: str, options: Options) -> Stream:
-    if shar_files.is_shard(path):
+def _open(shard: FoundShard, name: str, options: Options) -> Stream:
+    path = shard.path
+    if shard.container is SHAR:
         directory, cuts = os.path.split(path)
         found = fingerprints(path)
         # If a file exists both compressed and plain, use the plain one.
         names = [each for each in found if plain_name(each) == each or plain_name(each) not in found]
         files = {each: os.path.join(directory, each) for each in [cuts, *names]}
         return SharStream(files, name, options) if needs_staging(files) else ShardStream(path, name, options)
-    if path.endswith((".jsonl", ".jsonl.gz")):
+    if shard.container.is_streamed:
         return LineStream(path, name, options.limits.json)
     return ShardStream(path, name, options)
 

@@ -7,7 +7,7 @@ import logging
 from touchfs.control_characters import one_line
 from touchfs.dataset import counted
 from touchfs.errors import FormatError
-from touchfs.shard.other_formats import HEAD_SIZE, describe_bytes
+from touchfs.shard.directory.other_formats import HEAD_SIZE, describe_bytes
 from touchfs.source.lines import PIPE
 
 log = logging.getLogger(__name__)

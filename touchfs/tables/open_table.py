@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.format.parquet import is_parquet
 from touchfs.limits import Limits
 from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.tables.arrow_file import ArrowFile, open_arrow
@@ -27,7 +27,7 @@ def open_table_file(source: StoredFile, limits: Limits) -> TableFile:
     """The file in a source, which this process may have open. Raises FormatError, and the errors of sources."""
     member = parse_in_archive(source.path)
     name = source.path if member is None else member.name
-    return open_parquet(source, limits) if name.endswith(PARQUET_SUFFIX) else open_arrow(source, limits)
+    return open_parquet(source, limits) if is_parquet(name) else open_arrow(source, limits)
 
 
 def open_table(source: StoredFile, limits: Limits) -> OpenTable:

@@ -295,4 +295,6 @@ def _summary(dataset: Dataset) -> str:
         parts.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
     if broken:
         parts.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
+    if dataset.left_out:
+        parts.append(str(dataset.left_out))
     return "; ".join(parts)

@@ -19,8 +19,9 @@ from touchfs.indexing.recording_lengths import measure, measure_field, recording
 from touchfs.limits import too_large
 from touchfs.progress import stage
 from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in
+from touchfs.shard.containers import ShardReader
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import ShardReader, fingerprints_with_lists, open_shard
+from touchfs.shard.open import fingerprints_with_lists, open_shard
 from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
 from touchfs.source.fingerprint import Fingerprint

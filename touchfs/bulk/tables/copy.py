@@ -17,12 +17,11 @@ from touchfs.errors import map_os_errors
 from touchfs.features import Features
 from touchfs.features.video import ASSETS
 from touchfs.format.cache_metadata.layouts import CacheMetadata, LanceMetadata, ShardedMetadata
-from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.limits import Limits
 from touchfs.posix.link_or_copy import link_or_copy
 from touchfs.progress import Progress
-from touchfs.shard.find import find_shards
-from touchfs.shard.tables.files import ARROW_SUFFIXES
+from touchfs.shard import containers
+from touchfs.shard.find import find
 from touchfs.write.cache.publish import publish
 
 
@@ -31,10 +30,11 @@ def find_table(source: str, settings: TableSettings, limits: Limits) -> BatchSou
 
     Raises FormatError for shards with different columns, and the errors of files.
     """
-    paths = find_shards(source)
-    if paths and all(path.endswith(ARROW_SUFFIXES) for path in paths):
+    found = find(source).shards
+    paths, kinds = [shard.path for shard in found], {shard.container for shard in found}
+    if kinds == {containers.ARROW}:
         return ArrowBatches(paths, limits)
-    if paths and all(path.endswith(PARQUET_SUFFIX) for path in paths):
+    if kinds == {containers.PARQUET}:
         return ParquetBatches(paths, settings.batch_size or ROWS, limits)
     shards = [InputShard(path, files_of(path)) for path in paths]
     if shards and all(is_lance_table(shard, limits) for shard in shards):

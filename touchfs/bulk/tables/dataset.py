@@ -20,10 +20,10 @@ from touchfs.limits import too_large, too_long
 from touchfs.posix.paths import absolute, is_url
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
+from touchfs.shard.containers import GZIP_LINES, LINES, OTHER_LINES, single_named
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.source.data import DATA
-from touchfs.source.decompressed import JSONL_SUFFIXES
 
 # Files whose members are columns, in order of preference.
 
@@ -52,7 +52,7 @@ class DatasetItems:
             if is_url(dataset)
             else partial(_place, dataset)
         )
-        self._place = place if dataset.endswith((".jsonl", *JSONL_SUFFIXES)) else None
+        self._place = place if single_named(dataset) in (LINES, GZIP_LINES, OTHER_LINES) else None
 
     def features(self, settings: TableSettings) -> Features:
         """Features that store everything: the key, and each file as it is. Visits all samples.

@@ -17,7 +17,7 @@ from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.catalog.key_endings import NO_ENDINGS
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
-from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.format.parquet import is_parquet
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.index_task import has_catalog
@@ -96,7 +96,7 @@ def items_suffix(options: Options) -> str:
 
 def may_have_items(shard: Shard) -> bool:
     """True if a shard is of a kind that can have interleaved samples. Reads nothing."""
-    is_known = keys_are_paths(shard.path, shard.files) or shard.path.endswith(PARQUET_SUFFIX)
+    is_known = keys_are_paths(shard.path, shard.files) or is_parquet(shard.path)
     return is_known and shard.samples > 0 and not is_notice(shard)
 
 

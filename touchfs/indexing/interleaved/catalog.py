@@ -9,7 +9,7 @@ from typing import Protocol
 from touchfs.catalog.catalog import Facts, write_catalog
 from touchfs.dataset import Shard
 from touchfs.errors import FormatError, MissingExtraError
-from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.format.parquet import is_parquet
 from touchfs.indexing.interleaved.looks import looks_interleaved
 from touchfs.indexing.interleaved.tables import VIEW, ItemTables
 from touchfs.indexing.interleaved.tar_samples import TarSamples
@@ -54,7 +54,7 @@ def make_item_catalog(shard: Shard, catalog_path: str, options: Options) -> Fact
 
 def _open(shard: Shard, options: Options) -> InterleavedReader | None:
     """A reader of the interleaved samples of a shard; None if it does not look as if it had some."""
-    if shard.path.endswith(PARQUET_SUFFIX):
+    if is_parquet(shard.path):
         from touchfs.indexing.interleaved.parquet_samples import open_parquet_samples  # with pyarrow
 
         return open_parquet_samples(shard.path, shard.files, options)

@@ -72,6 +72,13 @@ def speaks_http(path: str) -> bool:
     return path.partition("://")[0].lower() in ("http", "https") and is_url(path)
 
 
+def beside(path: str, name: str) -> str:
+    """The path of the file with a name in the directory of another. In a store, the name of that may end with a slash,
+    which `os.path.dirname` takes off: `s3://bucket/a//x.tar` is in `s3://bucket/a/`.
+    """
+    return path[: len(path) - len(os.path.basename(path))] + name
+
+
 def beneath(directory: str, path: str) -> str:
     """The path of a file that data names relative to a directory: escaped where that is at a web server.
 

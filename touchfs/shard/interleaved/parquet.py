@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
+from touchfs.format.parquet import PARQUET_SUFFIXES
 from touchfs.items.schema import INTERLEAVED_SCHEMA, align_interleaved_table
 from touchfs.shard.interleaved.complete_samples import SampleGatherer
 from touchfs.shard.interleaved.cursor import BatchCursor, SamplePlace
@@ -24,7 +25,7 @@ from touchfs.shard.interleaved.item_parquet import ItemParquet
 from touchfs.shard.interleaved.reader import PartitionReader, aligned
 from touchfs.shard.interleaved.sample_runs import SampleRuns
 
-PARQUET_EXTENSIONS = (".parquet",)
+PARQUET_EXTENSIONS = PARQUET_SUFFIXES
 # Bytes of rows that are read at a time. With batches of 8 MB, 8 MB take 66 MB of memory at the peak, 2 MB take 32.
 _PIECE = 2 << 20
 

@@ -23,6 +23,7 @@ from touchfs.errors import ArgumentValueError, FormatError
 from touchfs.format.interleaved.document import Document, SampleFields, parse_document
 from touchfs.format.interleaved.media_types import IMAGE_EXTENSIONS
 from touchfs.format.tar.members import Member
+from touchfs.shard.containers import COMPRESSED_TAR, TAR
 from touchfs.shard.interleaved.column_types import ColumnTypes
 from touchfs.shard.interleaved.cursor import BatchCursor, SamplePlace
 from touchfs.shard.interleaved.divided import SamplePiece
@@ -31,9 +32,8 @@ from touchfs.shard.interleaved.images_on_read import read_images
 from touchfs.shard.interleaved.item_tar import ItemTar
 from touchfs.shard.interleaved.reader import PartitionReader
 from touchfs.shard.interleaved.sample_rows import ItemRow, build_table, check_text, sample_rows
-from touchfs.source.decompressed import TAR_SUFFIXES
 
-WEBDATASET_EXTENSIONS = (".tar", *TAR_SUFFIXES)
+WEBDATASET_EXTENSIONS = (*TAR.suffixes, *COMPRESSED_TAR.suffixes)
 JSON_EXTENSIONS = (".json",)
 # The field that our writer and NeMo Curator's give the id in: the name of a member has it quoted.
 _ID_FIELD = "sample_id"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 
 from touchfs.errors import NotFoundError, SourceError, SourceTimeoutError, UsageError
 from touchfs.format.braces import BracePattern, parse_braces
@@ -15,6 +17,9 @@ from touchfs.source.store import FileType, Store
 
 # From this many paths in a directory of another store, one listing is quicker than asking for each.
 _LISTED_MIN = 16
+_WILDCARDS = re.compile(r"[*?]|\[.+\]", re.DOTALL)
+# Directories below each other that `**` stands for: links may lead round in circles.
+_WILDCARDS_DEPTH = 16
 
 
 def find_members(path: str, store: Store = DATA) -> BracePattern | None:
@@ -41,11 +46,58 @@ def _exists(path: str, store: Store) -> bool:
     return True
 
 
+def has_wildcards(path: str) -> bool:
+    """True if a path has `*`, `?` or `[…]`, which nothing but names of files may have: the host of a URL is none."""
+    return _WILDCARDS.search(split_wildcards(path)[1]) is not None
+
+
+def match_wildcards(path: str, store: Store = DATA) -> list[str]:
+    """The paths that match one with wildcards, sorted. `**` stands for directories at any depth, or none.
+
+    As in a shell, hidden names match only what begins with a dot. Raises SourceError.
+    """
+    root, rest = split_wildcards(path)
+    found = [root]
+    for part in rest.split("/"):
+        if part == "**":
+            found = [each for directory in found for each in _below(directory, store)]
+        elif _WILDCARDS.search(part):
+            found = [each for directory in found for each in _matching(directory, part, store)]
+        else:
+            found = [each for directory in found if find_type(each := os.path.join(directory, part), store) is not None]
+    return sorted(dict.fromkeys(found))
+
+
+def split_wildcards(path: str) -> tuple[str, str]:
+    """A path in two: what has no wildcards, which is a directory or the start of a URL, and the rest."""
+    start = path.index("/", path.index("://") + 3) if is_url(path) and path.count("/") > 2 else 0
+    if is_url(path) and not start:
+        return path, ""
+    first = _WILDCARDS.search(path, start)
+    end = len(path) if first is None else path.rfind("/", 0, first.start()) + 1
+    return path[:end], path[end:]
+
+
+def _matching(directory: str, part: str, store: Store) -> Iterator[str]:
+    for entry in store.list(directory or ".") if find_type(directory or ".", store) is FileType.DIRECTORY else ():
+        if fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != "."):
+            yield os.path.join(directory, entry.name)
+
+
+def _below(directory: str, store: Store, depth: int = 0) -> Iterator[str]:
+    yield directory
+    for path in _matching(directory, "*", store) if depth < _WILDCARDS_DEPTH else ():
+        if find_type(path, store) is FileType.DIRECTORY:
+            yield from _below(path, store, depth + 1)
+
+
 def directory_of(source: str, store: Store = DATA) -> str:
     """The directory of a source: itself, or what the source is in; of a name with braces, what all members are in."""
     if (pattern := find_members(source, store)) is not None:
         return os.path.dirname(pattern.prefix)
     source = joinable(source)
+    if has_wildcards(source) and find_type(source, store) is None:
+        return split_wildcards(source)[0].rstrip("/")
     is_directory = find_type(source, store) is FileType.DIRECTORY
     return source if is_directory else os.path.dirname(source)
 

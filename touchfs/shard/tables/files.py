@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.extent import Memory, drive
 from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.posix.paths import beside
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from touchfs.format.cache_metadata.layouts import ShardedMetadata
 
 # Arrow IPC: the file format and the stream format. Feather of version 2 is the file format.
-ARROW_SUFFIXES = (".arrow", ".feather")
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 # Larger than that of a hundred thousand shards.
 _METADATA_MAX = 1 << 26
 
@@ -30,7 +31,7 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
     """The fingerprints of the files of the shard at a path, by name. Raises NotFoundError or SourceError."""
     files = {os.path.basename(path): store.stat(path).fingerprint}
     try:
-        metadata = store.stat(os.path.join(os.path.dirname(path), METADATA_FILE))
+        metadata = store.stat(beside(path, METADATA_FILE))
     except NotFoundError:
         return files
     return {**files, METADATA_FILE: metadata.fingerprint} if metadata.type is FileType.FILE else files

@@ -119,6 +119,23 @@ def list_directory(url: str) -> list[dict[str, Any]]:
     return result_in_time(begin(listed()), url, deadline)
 
 
+def find_below_empty(url: str) -> list[str]:
+    """The paths, for the client of an object store, of the files below a URL whose next part is empty, as `url//x`.
+
+    Raises as `look_status`.
+    """
+    deadline, (client, path) = deadline_from_now(), resolve(url)
+
+    async def attempt() -> list[str]:
+        return sorted(await client._find(path, prefix="/"))
+
+    async def found() -> list[str]:
+        with converted_errors(url):
+            return await tried(url, attempt, deadline)
+
+    return result_in_time(begin(found()), url, deadline)
+
+
 async def _info(place: Place) -> dict[str, object]:
     client, path = place
     found: dict[str, object] = await (client._info(path) if client.async_impl else in_thread(client.info, path))

@@ -15,7 +15,7 @@ from touchfs.posix.paths import beneath, climbs, shown, speaks_http
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.file import UrlFile
-from touchfs.source.remote.ranges import list_directory, look_status
+from touchfs.source.remote.ranges import find_below_empty, list_directory, look_status
 from touchfs.source.remote.requests import protocols_of
 from touchfs.source.remote.versions import status_of
 from touchfs.source.store import Status, Store, StoredEntry
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # What `stream` reads at once.
 _STREAM_BUFFER = 1 << 20
+# Files that a warning names.
+_NAMED = 3
 # Their listings have the same versions as their answers about single files.
 _SAME_VERSIONS = frozenset({"s3", "s3a", "gs", "abfs", "hf", "sftp"})
 # What is in the name of no file: a step, and the end of a text of C; in links of a page, also a query.
@@ -58,6 +60,9 @@ class RemoteStore:
         # A page of links has others, too: to be sorted differently, and to elsewhere.
         within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
         is_page = speaks_http(directory)
+        has_empty = any(each["type"] == "directory" and each["name"].rstrip("/") == own for each in listed)
+        if has_empty and place.client.async_impl and not is_page:
+            _warn_of_empty_part(directory, own)
         has_status = not _SAME_VERSIONS.isdisjoint(protocols_of(place.client))
         found = []
         for name, each in within.items():
@@ -89,6 +94,13 @@ class RemoteStore:
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
         return io.BufferedReader(FileObject(UrlFile(path)), _STREAM_BUFFER)
+
+
+def _warn_of_empty_part(directory: str, own: str) -> None:
+    """Say which files have an empty part in their path, behind this directory: no client lists them as they are."""
+    if first := [shown(directory) + path.removeprefix(own) for path in find_below_empty(directory)[:_NAMED]]:
+        message = "%s//: left out, as a part of its path is empty: name its files, as %s"
+        log.warning(message, shown(directory), ", ".join(first))
 
 
 def _can_name(directory: str, path: str) -> bool:

@@ -8,22 +8,17 @@ from __future__ import annotations
 import os
 
 from touchfs.errors import map_os_errors
-from touchfs.format import idx, magic
+from touchfs.format import magic
+from touchfs.shard.containers import CONTAINERS, TAR
 from touchfs.source.data import DATA
 
-READS = (
-    "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, .parquet, directories of them, Lhotse Shar, "
-    "Lance datasets, and a data.list"
-)
 HEAD_SIZE = 8192
 
 _ZIP = "a zip archive: zip://::FILE is all that is in it"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 # The first bytes of a format, what it is, and the suffix of names of files that touchfs reads, "" if it reads none.
 _MAGICS = (
-    (b"PAR1", "a Parquet file", ".parquet"),
-    (b"ARROW1", "an Arrow file", ".arrow"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", ".arrow"),
+    *((start, what, kind.suffixes[0]) for kind in CONTAINERS for start, what in kind.magics),
     (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather", ""),
     (b"PK\x03\x04", _ZIP, ""),
     (b"PK\x05\x06", _ZIP, ""),
@@ -38,7 +33,6 @@ _MAGICS = (
     (b"\x93NUMPY", "a NumPy array", ""),
     (b"%PDF", "a PDF document", ""),
     (b"IDXPACK", "an index of many files: name these", ""),
-    (idx.MAGIC, "the index of a .bin", ".idx"),
 )
 _EXTENSIONS = {
     "7z": "a 7-Zip archive",
@@ -108,7 +102,7 @@ def describe_bytes(head: bytes) -> str | None:
 def _by_magic(head: bytes) -> tuple[str, str] | None:
     """The format of a file with these first bytes, and the suffix that names of such files have."""
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        return "a tar", ".tar"
+        return "a tar", TAR.suffixes[0]
     return next(((what, suffix) for start, what, suffix in _MAGICS if head.startswith(start)), None)
 
 
