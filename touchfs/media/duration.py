@@ -17,7 +17,6 @@ HEAD_SIZE, USUAL_SIZE = 512, 44
 # RIFF, size, WAVE; "fmt ", 16, codec, channels, rate, bytes a second, bytes a frame, bits; data, size
 _USUAL = struct.Struct("<4s4x12sHHI4xHH4sI")
 _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
-_SIZE_MAX = 0x7FFF0000  # larger values mean "not known yet"
 
 
 class AudioInfo(NamedTuple):
@@ -46,7 +45,7 @@ def scan(size: int) -> Reads[AudioInfo | None]:
     if head[: len(flac.MAGIC)] == flac.MAGIC:
         info = flac.parse_stream_info(head)
         return AudioInfo(info.rate, info.channels, info.frames, format_of_bits(info.bits)) if info.frames else None
-    reads = wav.scan(size)
+    reads = wav.scan_cut(size)
     next(reads)
     try:
         request = reads.send(head)
@@ -65,7 +64,6 @@ def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
         and riff == b"RIFF"
         and wave_fmt == _WAVE_FMT_16
         and 0 < length <= size - USUAL_SIZE
-        and length <= _SIZE_MAX
         and width == bits // 8 * channels
         and width
         and rate

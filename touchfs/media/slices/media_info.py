@@ -83,8 +83,7 @@ class MediaInfo:
     def is_plain_pcm(self) -> bool:
         """Return whether the bytes `offset`, `size` are all samples, as a WAV file of `sample_format` has them."""
         name = {"u8": "pcm_u8"}.get(self.sample_format, f"pcm_{self.sample_format}le")
-        is_whole = self.frames * self.frame_size <= self.size
-        return self.packets is None and self.coding == name and is_whole
+        return self.packets is None and self.coding == name
 
     @property
     def frame_size(self) -> int:

@@ -30,8 +30,6 @@ from touchfs.media.slices.reading import Exactly
 _G711 = {(wav.ALAW, 1): "pcm_alaw", (wav.MULAW, 1): "pcm_mulaw"}
 # A child has a second more for so many bytes. An hour of AMR has 6 MB in 180,000 packets, and takes 2 s.
 _BYTES_A_SECOND = 2e6
-# A WAV that says to have more than its file must be one whose size fits in 32 bits.
-_DATA_MAX = 1 << 32
 # type and size of a block of metadata; the last one has bit 7 set
 _FLAC_BLOCK_HEADER, _FLAC_LAST, _FLAC_BLOCKS_MAX = 4, 0x80, 1000
 # The smallest frame: a header of 6 bytes, a constant of 1 byte for each channel, and a checksum of 2
@@ -54,9 +52,7 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
 
 
 def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
-    """The recording of a WAV of PCM, floats, G.711 or ADPCM; None for other codings. If the file is cut short, the
-    recording has the length that its header states, and samples that are missing are an error when they are read.
-    """
+    """The recording of a WAV of PCM, floats, G.711 or ADPCM; None for other codings."""
     width, found = (header.bits + 7) // 8, format_of_wav(header.codec, header.bits)
     if found is not None:
         coding, sample_format = "pcm_u8" if found == "u8" else f"pcm_{found}le", found
@@ -66,8 +62,6 @@ def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
         return _adpcm(header, container, size)
     else:
         return None
-    if header.data_size > _DATA_MAX and header.data_size > size:
-        raise FormatError(f"the data should have {header.data_size} bytes and is cut short", offset=size)
     return MediaInfo(
         container=container,
         coding=coding,
@@ -77,14 +71,14 @@ def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
         frames=header.data_size // (width * header.channels),
         file_size=size,
         offset=header.data_offset,
-        size=min(header.data_size, size - header.data_offset),
+        size=header.data_size,
     )
 
 
 def _adpcm(header: wav.Wav, container: str, size: int) -> MediaInfo:
     """Each block is a packet, also the last one, which may be shorter."""
     coding, samples_of = ADPCM[header.codec]
-    full, rest = divmod(min(header.data_size, size - header.data_offset), max(header.block_size, 1))
+    full, rest = divmod(header.data_size, max(header.block_size, 1))
     lengths = [samples_of(bytes_, header.channels) for bytes_ in (header.block_size, rest)]
     if header.bits != ADPCM_BITS or min(header.block_size, lengths[0]) <= 0:
         raise FormatError(f"ADPCM of {header.bits} bits in blocks of {header.block_size} bytes is not supported")
