@@ -9,6 +9,7 @@ from recordings import SECONDS, decode_all, decode_by_command, make, make_amr, s
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Memory
 from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.slices.media_info import FROM_START as FROM
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice
@@ -54,6 +55,17 @@ EXACT = [
     ("l.mp4", 44100, 1, ("-c:a", "aac", "-movflags", "+frag_keyframe+empty_moov", *NO_NOISE), "aac"),
     ("m.mp4", 44100, 2, ("-c:a", "libmp3lame"), "mp3"),
     ("a.opus", 48000, 2, ("-c:a", "libopus", "-b:a", "128k"), "opus"),
+    ("o.mp3", 16000, 1, ("-q:a", "5", "-write_xing", "0"), "mp3"),
+    ("p.au", 44100, 2, ("-c:a", "pcm_s24be"), "pcm_s24be"),
+    ("q.caf", 16000, 1, ("-c:a", "pcm_s16be"), "pcm_s16be"),
+]
+# Those that are decoded from their start
+FROM_START = [
+    ("a.ts", 44100, 2, ("-c:a", "aac"), FROM),
+    ("b.mpg", 44100, 1, (), FROM),
+    ("c.ac3", 48000, 2, (), FROM),
+    ("d.wma", 16000, 1, (), FROM),
+    ("e.mkv", 48000, 6, ("-c:a", "eac3"), FROM),
 ]
 NEAR = [
     ("n.mp2", 44100, 2, (), "mp2"),
@@ -85,7 +97,7 @@ def opened(path: Path, pool: DecodePool) -> tuple[Memory, MediaInfo]:
     return content, MediaInfo.from_bytes(info.to_bytes(), content.size)
 
 
-@pytest.mark.parametrize("row", EXACT, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", EXACT + FROM_START, ids=lambda row: row[0])
 def test_a_slice_is_that_of_a_full_decode(directory, pool, row):
     name, rate, channels, options, coding = row
     path = make(directory, name, rate, channels, *options)

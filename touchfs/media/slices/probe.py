@@ -1,7 +1,8 @@
 """Find out what a recording is, without decoding it: its format, and its exact number of samples.
 
 PCM and FLAC need their headers only. Ogg is read by touchfs; other containers by libav's demuxers in a child process.
-Both read all packets (about 1 s for an hour), and what they find is the index that slices need.
+Both read all packets (about 1 s for an hour), and what they find is the index that slices need. If libav knows a coding
+and we do not, or a container spreads its packets over the file, the recording is decoded, and its samples are counted.
 
 The number of samples is that of ffmpeg's full decode: without encoder delay and padding, if the file says how much that
 is (LAME's tag in MP3, edit lists in MP4, pre-skip and the last granule position in Ogg).
@@ -9,6 +10,7 @@ is (LAME's tag in MP3, edit lists in MP4, pre-skip and the last granule position
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +22,8 @@ from touchfs.media.coding import flac_frames, ogg, w64
 from touchfs.media.coding.adpcm import ADPCM, ADPCM_BITS, build_adpcm_format
 from touchfs.media.coding.sample_format import format_of_bits, format_of_wav
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.slices.containers import DEMUXERS, detect
-from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.containers import DEMUXERS, FROM_START_BYTES_A_SECOND, detect
+from touchfs.media.slices.media_info import FROM_START, MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import PREROLL_SECONDS_MAX
 from touchfs.media.slices.reading import Exactly
@@ -42,8 +44,12 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
     container, begin = drive(detect(size), Exactly(content))
     match container:
         case "wav" | "w64":
-            header = drive(wav.scan_cut(size) if container == "wav" else w64.scan(size), Exactly(content))
+            header = drive((wav.scan_cut if container == "wav" else w64.scan)(size - begin), Exactly(content, begin))
+            header = replace(header, data_offset=begin + header.data_offset)
             return _pcm(header, container, size) or _demuxed(content, container, pool)
+        case "rifx":  # libav takes its samples for little-endian
+            info = _demuxed(content, container, pool)
+            return replace(info, coding=re.sub("le$", "be", info.coding))
         case "flac":
             return drive(_flac(begin, size), Exactly(content))
         case "ogg":
@@ -174,6 +180,8 @@ def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
     request = {"demuxer": DEMUXERS[container], "size": content.size}
     values, blobs = pool.request("demux", request, content=content, extra_seconds=content.size / _BYTES_A_SECOND)
     try:
+        if "parts" not in values:
+            return _from_start(content, container, pool)
         extradata, offsets, sizes, lengths = blobs
         whole = PacketIndex(
             np.frombuffer(offsets, "<i8"),
@@ -200,3 +208,21 @@ def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
         return _chain([*links, info])
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError("cannot be demuxed: the decoder sends nonsense") from error
+
+
+def _from_start(content: Content, container: str, pool: DecodePool) -> MediaInfo:
+    values, _ = pool.request(
+        "decode_from_start",
+        {"demuxer": DEMUXERS[container], "size": content.size},
+        content=content,
+        extra_seconds=content.size / FROM_START_BYTES_A_SECOND,
+    )
+    return MediaInfo(
+        container=container,
+        coding=FROM_START,
+        rate=int(values["rate"]),
+        channels=int(values["channels"]),
+        sample_format=str(values["sample_format"]),
+        frames=int(values["frames"]),
+        file_size=content.size,
+    )

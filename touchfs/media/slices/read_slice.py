@@ -1,8 +1,9 @@
 """Read a span of samples of a recording: exactly the samples of a full decode, cut there (exceptions: `preroll.py`).
 
-Plain PCM is read from its bytes. For all else the packets of the span are read, with those before it that the decoder
-needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
-recording is. Spans of over a few megabytes are decoded in parts.
+Plain PCM is read from its bytes. For nearly all else the packets of the span are read, with those before it that the
+decoder needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
+recording is. The rest is decoded from the start of the recording (`decoder/decode_from_start.py`). Spans of over a few
+megabytes are decoded in parts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer, Content, drive
 from touchfs.media.coding import flac_frames
 from touchfs.media.coding.sample_format import FORMATS, convert_samples, dtype, unpack
+from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.containers import DEMUXERS, FROM_START_BYTES_A_SECOND
+from touchfs.media.slices.media_info import FROM_START, MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import first_packet
 from touchfs.media.slices.reading import Exactly, read_exactly, read_pieces
@@ -84,6 +87,8 @@ def _read(content: Content, info: MediaInfo, first: int, length: int, pool: Deco
         except FormatError:  # sound may look like a header
             packet = _flac(content, info, first, length, flac_frames.scan_frames)
             return _decoded(packet, info, length, pool, target)
+    if info.coding == FROM_START:
+        return _from_start(content, info, first, length, pool, target)
     # G.711 has a byte for each sample.
     data = read_exactly(content, info.offset + first * info.channels, length * info.channels)
     return _decoded(_one_packet(data, length, 0), info, length, pool, target)
@@ -101,7 +106,20 @@ def _decoded(packets: _Packets, info: MediaInfo, length: int, pool: DecodePool, 
     }
     columns = (packets.pieces, packets.piece_counts, packets.lengths)
     blobs = [info.extradata, packets.data, *(column.tobytes() for column in columns)]
-    answer = pool.request("decode", request, blobs)
+    return _samples(pool.request("decode", request, blobs), info, length, target)
+
+
+def _from_start(
+    content: Content, info: MediaInfo, first: int, length: int, pool: DecodePool, target: str
+) -> NDArray[Any]:
+    request = {"demuxer": DEMUXERS[info.container], "size": content.size}
+    request |= {"first": first, "count": length, "target": target}
+    seconds = content.size / FROM_START_BYTES_A_SECOND
+    answer = pool.request("decode_from_start", request, content=content, extra_seconds=seconds)
+    return _samples(answer, info, length, target)
+
+
+def _samples(answer: Message, info: MediaInfo, length: int, target: str) -> NDArray[Any]:
     if [len(blob) for blob in answer.blobs] != [length * info.channels * dtype(target).itemsize]:
         raise FormatError("cannot be decoded: the decoder sends nonsense")
     return np.frombuffer(answer.blobs[0], dtype(target)).reshape(length, info.channels)
