@@ -32,6 +32,9 @@ FILES = {
     "a.opus": ("-c:a", "libopus"),
     "a.webm": ("-c:a", "libopus"),
     "b.mka": ("-c:a", "libvorbis"),
+    "a.ts": ("-c:a", "aac"),
+    "a.wma": (),
+    "a.au": (),
 }
 
 

@@ -54,6 +54,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
     found = {
         "vbr.mp3": Kind(vbr, decode_all(io.BytesIO(vbr))),
         "zeros.mp3": Kind(bytes(30_000) + vbr, decode_all(io.BytesIO(vbr))),
+        "radio.mp3": Kind(b"ICY 200 OK\r\n" * 99 + vbr, decode_all(io.BytesIO(vbr))),
         "tail.mp3": Kind(tail := vbr[len(vbr) // 3 :], decode_all(io.BytesIO(tail))),
         "chain.ogg": Kind(vorbis * 2, np.concatenate([alone, alone])),
         "no-count.flac": Kind(bytes(flac), truth),

@@ -40,6 +40,8 @@ FROM_START_BYTES_A_SECOND = 5e5
 _HEAD_SIZE = 64
 # Where a recording without a magic may have its first frame, as for libav
 _JUNK_MAX = 1 << 16
+# A shorter text is not looked through for one.
+_LOOKED_THROUGH_MIN = 1 << 12
 _MPEG_SYNC = re.compile(rb"\xff[\xe0-\xff]")
 _TS_PACKET = 188
 _QUICKTIME_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
@@ -68,14 +70,24 @@ def detect(size: int) -> Reads[tuple[str, int]]:
         offset = min(offset + 10 + length + (10 if has_footer else 0), size)
     if offset and not head:
         raise FormatError("it has no sound: it ends after its tags", offset=offset)
-    if container := _by_magic(head):
-        return container, offset
-    data = bytes((yield offset, min(_JUNK_MAX, size - offset)))
+    container = _by_magic(head)
+    if container is None and not (size < _LOOKED_THROUGH_MIN and _is_text(head)):
+        container = _by_frames(bytes((yield offset, min(_JUNK_MAX, size - offset))))
+    if container is None:
+        raise FormatError(f"not a recording that can be sliced: it begins with {head[:12]!r}", offset=0)
+    return container, offset
+
+
+def _is_text(head: bytes) -> bool:
+    """True for no bytes, and for lists of files, source code and the like. Rips of radios begin with text, too."""
+    return head.isascii() and b"\0" not in head
+
+
+def _by_frames(data: bytes) -> str | None:
     if data[::_TS_PACKET][:3] == b"GGG":
-        return "mpegts", offset
-    if any(is_frame_header(data[sync.start() :][:4]) for sync in _MPEG_SYNC.finditer(data)):
-        return "mpeg audio", offset
-    raise FormatError(f"not a recording that can be sliced: it begins with {head[:12]!r}", offset=0)
+        return "mpegts"
+    has_frame = any(is_frame_header(data[sync.start() :][:4]) for sync in _MPEG_SYNC.finditer(data))
+    return "mpeg audio" if has_frame else None
 
 
 def _by_magic(head: bytes) -> str | None:
