@@ -13,6 +13,7 @@ from typing import Any
 from touchfs.errors import FormatError
 from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.sample_format import FORMATS, WIDTHS, is_float
+from touchfs.media.slices.containers import DEMUXERS
 from touchfs.media.slices.packet_index import PacketIndex
 
 # magic, version, checksum of the rest, size of the JSON text. After it: the extra data, and the columns of the index.
@@ -58,6 +59,7 @@ class MediaInfo:
             and self.offset >= 0
             and self.size >= 0
             and self.offset + self.size <= self.file_size
+            and (self.coding != FROM_START or self.container in DEMUXERS)
         ):
             raise FormatError(f"{self.channels} channels at {self.rate} Hz: it is damaged, or cannot be sliced")
         if self.packets is not None:
@@ -86,7 +88,8 @@ class MediaInfo:
     def is_plain_pcm(self) -> bool:
         """Return whether the bytes `offset`, `size` are all samples, as a WAV file of `sample_format` has them."""
         name = {"u8": "pcm_u8"}.get(self.sample_format, f"pcm_{self.sample_format}le")
-        return self.packets is None and self.coding == name
+        is_whole = self.frames * self.frame_size <= self.size
+        return self.packets is None and self.coding == name and is_whole
 
     @property
     def frame_size(self) -> int:
