@@ -72,6 +72,9 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
         soundfile.write(file, truth, RATE, subtype, format=form)
         data = file.getvalue()
         found[name] = Kind(data, truth if subtype is None else decode_all(io.BytesIO(data)))
+    caf = found["a.caf"].data
+    at = caf.index(b"data") + 4
+    found["stream.caf"] = Kind(caf[:at] + b"\xff" * 8 + caf[at + 8 :], truth)
     for name, *options in (
         ("a.mka", "-c:a", "libvorbis"), ("a.ts", "-c:a", "mp2"), ("a.mpg", "-ar", "44100"), ("a.wma",),
         ("a.ac3", "-ar", "48000"), ("ac3.mka", "-c:a", "ac3", "-ar", "48000"),

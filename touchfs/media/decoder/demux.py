@@ -148,7 +148,8 @@ def _read_packets(packets: Any, stream: AudioStream, content: RequestContent) ->
     for packet in packets:
         if not packet.size:
             continue
-        if packet.is_corrupt or packet.size > _PACKET_MAX:
+        # PCM that its header says to go on has what is there, as in a WAV: CAF may have -1 as its size.
+        if (packet.is_corrupt and not coding.startswith("pcm_")) or packet.size > _PACKET_MAX:
             raise FormatError("is damaged or cut short")
         if packet.pos is None or packet.pos < 0:
             raise NotByItselfError("its packets are not stored as they are")
