@@ -55,4 +55,4 @@ def _unpack(data: Buffer, limit: int) -> Buffer:
         pcm = pack(whole.samples("s16", limit), "s16")
         return wav.build_header(len(pcm), whole.info.rate, whole.info.channels) + pcm
     except FormatError as error:
-        raise FormatError(f"cannot be decoded: {error.message}") from error
+        raise FormatError(f"cannot be decoded: {error.message.removeprefix('cannot be decoded: ')}") from error

@@ -120,7 +120,8 @@ def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str)
 def samples_of(frame: AudioFrame, sample_format: str) -> NDArray[Any]:
     """The samples of a frame, shape (frames, channels).
 
-    Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus."""
+    Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus.
+    """
     channels, planes = frame.layout.nb_channels, [memoryview(plane) for plane in frame.planes]
     name = frame.format.name.removesuffix("p")
     stored = np.dtype("<i8") if name == "s64" else dtype(LIBAV_FORMATS[name])

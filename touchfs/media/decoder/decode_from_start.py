@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def decode_from_start(request: Message, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return the samples `[first, first + count)` in the format `target`; without a `count`, what the recording is.
 
-    Values: `demuxer`, `first`, `count`, `target`. Values of the second answer: `rate`, `channels`, `sample_format`,
-    `frames`.
+    Values: `demuxer`, `first`, `count`, `target`. What it is has the values `rate`, `channels`, `sample_format`, and
+    `frames`, the samples per channel.
     """
     values = request.values
     with open_container(values["demuxer"], content) as container:
