@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.wav import Wav, build_header, header_size, scan
+from touchfs.extent import Memory, drive
+from touchfs.format.wav import Wav, build_header, header_size, scan, scan_cut
 
 
 def run(data: bytes, size: int | None = None) -> Wav:
@@ -109,6 +110,19 @@ def test_extensible(codec: int, bits: int, subtype: str) -> None:
 def test_streamed(length: int) -> None:
     data = riff(fmt(), chunk(b"data", b"123456", length), length=0xFFFFFFFF)
     assert run(data) == Wav(16000, 1, 16, 1, 0, 44, 6)
+
+
+@pytest.mark.parametrize("length", [10**9, 2 * 10**9, 2**31 - 1, 2**31, 2**32 - 41, 1 << 29])
+def test_a_placeholder_is_any_size_that_nobody_has(length: int) -> None:
+    data = riff(fmt(), chunk(b"data", b"123456", length), length=length + 36)
+    assert run(data) == drive(scan_cut(len(data)), Memory(data)) == Wav(16000, 1, 16, 1, 0, 44, 6)
+
+
+def test_a_file_that_is_cut_short_has_what_is_there() -> None:
+    data = riff(fmt(), chunk(b"data", b"123456", 10))
+    assert drive(scan_cut(len(data)), Memory(data)) == Wav(16000, 1, 16, 1, 0, 44, 6, missing=4)
+    with pytest.raises(FormatError, match="10 bytes and is cut short after 6"):
+        run(data)
 
 
 def test_streamed_beyond_4_gib() -> None:

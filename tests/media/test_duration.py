@@ -98,7 +98,7 @@ def test_what_comes_before_the_data_is_passed_over() -> None:
 
 
 def test_a_length_that_was_never_filled_in_is_that_of_the_rest() -> None:
-    for size in (0, 2**32 - 1, 0x7FFFF000):
+    for size in (0, 2**32 - 1, 0x7FFFF000, 2_000_000_000, 2**31 - 1, 2**32 - 41, 200):
         data = bytearray(riff(FORMAT, chunk(b"data", bytes(100))))
         data[4:8] = data[40:44] = struct.pack("<I", size)
         assert drive(duration.scan(len(data)), Short(bytes(data), 512)) == (8000, 1, 50, "s16", len(data) - 100)
@@ -138,7 +138,7 @@ def test_the_short_way_says_what_the_long_one_does(changes: list[tuple[int, int]
     for place, value in changes:
         data[place] = value
     try:
-        told = drive(wav.scan(len(data)), Memory(bytes(data)))
+        told = drive(wav.scan_cut(len(data)), Memory(bytes(data)))
     except FormatError:
         told = None
     try:

@@ -32,6 +32,9 @@ FILES = {
     "a.opus": ("-c:a", "libopus"),
     "a.webm": ("-c:a", "libopus"),
     "b.mka": ("-c:a", "libvorbis"),
+    "a.ts": ("-c:a", "aac"),
+    "a.wma": (),
+    "a.au": (),
 }
 
 
@@ -254,6 +257,7 @@ def test_kept_information_may_be_planted(directory, pool):
         (b'"coding": "mp3"', b'"coding": "h264"'),
         (b'"coding": "mp3"', b'"coding": "pcm_s16le"'),
         (b'"coding": "mp3", ', b""),
+        (b'"container": "mp3", "coding": "mp3"', b'"container": "hls", "coding": "from the start"'),
         (b'"channels": 1', b'"channels": 9'),
         (b'"rate": 16000', b'"rate": -1'),
         (b'"rate": 16000', b'"rate": 1e400'),

@@ -4,6 +4,8 @@ import os
 import pickle
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -395,3 +397,13 @@ def test_a_file_that_nobody_has_any_more_is_closed(tmp_path: Path) -> None:
         LocalFile(str(tmp_path / f"{number}")).read(0, 10)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_process_ends_without_a_word_whatever_still_has_a_file(path: Path) -> None:
+    """Modules are emptied one after another, and what hangs on a module may go after it is empty."""
+    code = (
+        "import contextlib, sys; from touchfs.source.local import LocalFile; "
+        "contextlib.last = LocalFile(sys.argv[1]); contextlib.last.read(0, 1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=True)
+    assert (ended.stdout, ended.stderr) == (b"", b"")

@@ -244,13 +244,13 @@ def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: P
 def test_without_a_recording_that_can_be_cut_there_are_texts_and_a_reason(tmp_path: Path) -> None:
     line = json.dumps({"id": "a", "segments": [{"start": 0, "end": 1, "text": "hello"}]})
     (tmp_path / "x.jsonl").write_text(line + "\n" + "{}\n")
-    write_tar(tmp_path / "y.tar", {"a": {"wma": b"?", "json": line.encode()}, "b": {"json": line.encode()}})
+    write_tar(tmp_path / "y.tar", {"a": {"pcm": b"?", "json": line.encode()}, "b": {"json": line.encode()}})
     tree = tree_of(tmp_path)
     assert walk(tree, "merged/max=30") == {}
     assert sorted(os.fsdecode(name) for name, _, _ in tree.entries(tree.resolve("segments/y").inode)) == ["a"]
     for path, reason in (
         ("segments/x/a", "the sample has no recording"),
-        ("segments/y/a", "no parts can be cut out of its recording, .wma"),
+        ("segments/y/a", "no parts can be cut out of its recording, .pcm"),
     ):
         directory = tree.resolve(path).inode
         files = {name: tree.content(entry.inode).read(0, 10**4) for name, entry, _ in tree.entries(directory)}

@@ -117,7 +117,7 @@ def test_samples_without_segments_or_audio() -> None:
     for extension, reason in (
         (None, "the sample has no recording"),
         ("jpg", "the sample has no recording"),
-        ("wma", "no parts can be cut out of its recording, .wma"),
+        ("pcm", "no parts can be cut out of its recording, .pcm"),
     ):
         fields = {"metainfo": field("metainfo", "json")} | ({"data": field("data", extension)} if extension else {})
         described, text = shown(StoredSample("x", 0, fields, metainfo))

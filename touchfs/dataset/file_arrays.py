@@ -29,7 +29,7 @@ def pcm_of_wav(content: Content, key: str) -> NDArray[Any]:
     Raises FormatError if it is damaged, and UsageError if it has other samples. Both name the `key` of its sample.
     """
     try:
-        header = drive(wav.scan(content.size), content)
+        header = drive(wav.scan_cut(content.size), content)
     except FormatError as error:
         raise FormatError(error.message, offset=error.offset, key=key) from error
     if header.codec != wav.PCM or header.bits not in (16, 32):

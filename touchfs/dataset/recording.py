@@ -1,4 +1,4 @@
-"""Decoding the recording of a sample. PCM of 16 bits in a WAV is taken as it is; libraries decode all else."""
+"""Decoding the recording of a sample, and its samples in other types."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Buffer, Memory, drive
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
 from touchfs.format import wav
-from touchfs.media.recording import decode_recording
 
 _FULL_SCALE = 1 << 15
 
 
 def decode(data: bytes) -> tuple[NDArray[Any], int]:
-    """Return the samples, of shape (frames, channels), and the sampling rate in Hz.
+    """Return the samples, of shape (frames, channels), and the sampling rate in Hz: those of `slices/all`.
 
     They are int16 if the data are a WAV of 16-bit PCM, else float32 within -1 and 1. Raises FormatError for data that
     cannot be decoded, or are too large, and MissingExtraError if a decoder is needed that is not installed.
     """
-    if data[:4] in (b"RIFF", b"RF64"):
-        header = drive(wav.scan(len(data)), Memory(data))
-        if header.is_pcm16:
-            start = header.data_offset
-            return pcm_array(header, memoryview(data)[start : start + header.data_size]), header.rate
-    return decode_recording(data)
+    from touchfs.media.slices.whole import WholeRecording
+
+    try:
+        whole = WholeRecording.of(data)
+        is_pcm16 = whole.info.is_plain_pcm and whole.info.sample_format == "s16"
+        samples = whole.samples("s16" if is_pcm16 else "f32")
+    except FormatError as error:
+        reason = error.message.removeprefix("cannot be decoded: ")
+        raise FormatError(f"its recording cannot be decoded: {reason}") from error
+    return samples.copy() if is_pcm16 else samples, whole.info.rate
 
 
 def pcm_array(header: wav.Wav, data: Buffer) -> NDArray[Any]:

@@ -2,7 +2,8 @@
 
 A WAV is a RIFF file: chunks of (name, size, bytes, padding to an even size). Only `fmt ` and `data` matter; other
 chunks may come before `data`. Sizes are 32 bits; a bigger file begins with RF64 and has 64-bit sizes in `ds64`. A
-writer that cannot seek back leaves a placeholder as the size of `data`, which then extends to the end of the file.
+writer that cannot seek back leaves a placeholder as the size of `data`: 0, or more than the file has. The data then
+extends to the end of the file.
 
 The scan reads the first page, which nearly always has everything, and after that only chunk headers.
 
@@ -39,8 +40,10 @@ _DS64 = struct.Struct("<QQQI")
 _UINT32_MAX = 2**32 - 1
 _BEFORE_DATA = _RIFF.size + _CHUNK.size + _FMT.size + _CHUNK.size
 _BEFORE_DATA_RF64 = _BEFORE_DATA + _CHUNK.size + _DS64.size
-# Placeholders for a size that is not known yet: a header never filled in, ffmpeg, SoX, a ds64 never filled in
+# Placeholders that a file may outgrow: a header never filled in, ffmpeg, SoX, a ds64 never filled in
 _STREAMED = (0, _UINT32_MAX, 0x7FFFF000, 2**64 - 1)
+# Others that files do not have are 1e9, 2e9, 2**31 - 1, 2**32 - 44 and the like; less is that of a file cut short.
+_PLACEHOLDER_MIN = 1 << 29
 
 _FIRST_READ = 4096
 # Real files have a handful of chunks before `data`; a hostile one could have 500 million empty ones.
@@ -49,9 +52,10 @@ _CHUNKS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wav:
-    """The format of a WAV file (`rate` in Hz, `codec` as in mmreg.h) and the byte range of its data.
+    """The format of a WAV file (`rate` in Hz, `codec` as in mmreg.h) and the byte range of its data in the file.
 
-    A block is a sample of all channels; in codings such as ADPCM it is what can be decoded by itself.
+    A block is a sample of all channels; in codings such as ADPCM it is what can be decoded by itself. `missing` is the
+    number of bytes that a file lacks because it was cut short.
     """
 
     rate: int
@@ -61,6 +65,7 @@ class Wav:
     block_size: int
     data_offset: int
     data_size: int
+    missing: int = 0
 
     @property
     def is_pcm16(self) -> bool:
@@ -96,16 +101,17 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16, c
 
 
 def scan(size: int) -> Reads[Wav]:
-    """Find the format and the data in a WAV file of `size` bytes. Raises FormatError."""
+    """Find the format and the data in a whole WAV file of `size` bytes: one to be copied. Raises FormatError."""
     found = yield from scan_cut(size)
-    if found.data_size > (left := size - found.data_offset):
-        message = f"the data should have {found.data_size} bytes and is cut short after {left}"
+    if found.missing:
+        stated = found.data_size + found.missing
+        message = f"the data should have {stated} bytes and is cut short after {found.data_size}"
         raise FormatError(message, offset=found.data_offset - _CHUNK.size)
     return found
 
 
 def scan_cut(size: int) -> Reads[Wav]:
-    """As `scan`, also of a file that is cut short: the data has the size that its header states."""
+    """As `scan`, also of a file that is cut short: the data ends with the file."""
     if size < _RIFF.size:
         raise FormatError("too short for a WAV file", offset=size)
     head = yield 0, min(size, _FIRST_READ)
@@ -128,7 +134,8 @@ def scan_cut(size: int) -> Reads[Wav]:
             finished = length == 0 and riff_size == size - _CHUNK.size  # not streamed: the file has no samples
             if length in _STREAMED and not finished:
                 length = left
-            return Wav(*fmt, start, length)
+            missing = length - left if left < length < _PLACEHOLDER_MIN else 0
+            return Wav(*fmt, start, min(length, left), missing)
         if name == b"fmt ":
             fmt = yield from _format(start, length, head, size)
         elif name == b"ds64" and form != b"RIFF":

@@ -6,6 +6,7 @@ Nearly every WAV file begins with the usual header of 44 bytes, so that is tried
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from touchfs.extent import Buffer, Reads
@@ -17,7 +18,6 @@ HEAD_SIZE, USUAL_SIZE = 512, 44
 # RIFF, size, WAVE; "fmt ", 16, codec, channels, rate, bytes a second, bytes a frame, bits; data, size
 _USUAL = struct.Struct("<4s4x12sHHI4xHH4sI")
 _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
-_SIZE_MAX = 0x7FFF0000  # larger values mean "not known yet"
 
 
 class AudioInfo(NamedTuple):
@@ -34,9 +34,9 @@ class AudioInfo(NamedTuple):
     pcm: int = 0
 
 
-def scan(size: int) -> Reads[AudioInfo | None]:
+def scan(size: int, scan_wav: Callable[[int], Reads[wav.Wav]] = wav.scan_cut) -> Reads[AudioInfo | None]:
     """Read the format of a file of `size` bytes; None if its header does not have it. The answer to the first read may
-    be shorter than requested.
+    be shorter than requested. With `wav.scan`, a WAV that was cut short is an error.
 
     Raises FormatError if the file is damaged, or neither WAV nor FLAC.
     """
@@ -46,7 +46,7 @@ def scan(size: int) -> Reads[AudioInfo | None]:
     if head[: len(flac.MAGIC)] == flac.MAGIC:
         info = flac.parse_stream_info(head)
         return AudioInfo(info.rate, info.channels, info.frames, format_of_bits(info.bits)) if info.frames else None
-    reads = wav.scan(size)
+    reads = scan_wav(size)
     next(reads)
     try:
         request = reads.send(head)
@@ -65,7 +65,6 @@ def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
         and riff == b"RIFF"
         and wave_fmt == _WAVE_FMT_16
         and 0 < length <= size - USUAL_SIZE
-        and length <= _SIZE_MAX
         and width == bits // 8 * channels
         and width
         and rate

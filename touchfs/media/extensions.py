@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 AUDIO = frozenset(
-    {"aac", "aif", "aiff", "amr", "au", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "sph", "wav", "wma"}
+    {
+        *("aac", "ac3", "aif", "aiff", "amr", "au", "caf", "flac", "m4a", "mka", "mp2", "mp3", "mpg", "oga", "ogg"),
+        *("opus", "sph", "ts", "w64", "wav", "wma"),
+    }
 )
 VIDEO = frozenset({"avi", "mkv", "mov", "mp4", "webm"})
 # Headerless, so of unknown rate.
 _PCM = "pcm"
-_NOT_CUT = frozenset({"au", "caf", "sph", "wma"})
 # Their headers have rate, channels and length.
 _HEADED = frozenset({"wav", "flac"})
 
@@ -27,7 +29,7 @@ def is_recording(extension: str | None) -> bool:
 def can_be_cut(extension: str | None) -> bool:
     """True if a field of this extension is a recording of which `touchfs.media.slices` reads parts."""
     last = coding_of(extension)
-    return (last in AUDIO or last in VIDEO) and last not in _NOT_CUT
+    return last in AUDIO or last in VIDEO
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""libsndfile, which reads and writes most codings of audio, through the optional package soundfile."""
+"""libsndfile, which writes most codings of audio, through the optional package soundfile."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache
 from queue import SimpleQueue
 from time import monotonic
@@ -55,9 +55,11 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            os.close(self.number)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        try:  # at the end of a process modules are emptied before the last objects go: a default stays
+            close(self.number)
+        except OSError:
+            return
 
 
 def _share_of(limit: int) -> int:

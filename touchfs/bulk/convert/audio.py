@@ -1,20 +1,20 @@
 """Convert a recording to mono 16-bit PCM: such a WAV is copied, everything else is decoded as in `pack touch`.
 
-FLAC of 16 bits is unpacked by soundfile if that is installed: decoding with libav seeks to the start first, which in a
-file of one or two frames loses the first frame.
+FLAC of 16 bits is unpacked first: decoding with libav seeks to the start first, which in a file of one or two frames
+loses the first frame.
 """
 
 from __future__ import annotations
 
-import io
 from tempfile import NamedTemporaryFile
 
-from touchfs.errors import FormatError, MissingExtraError, TouchfsError
+from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import magic, wav
-from touchfs.limits import LIMITS, too_large
+from touchfs.limits import LIMITS
 from touchfs.media.audio import Arithmetic, decode
-from touchfs.media.libsndfile import load_soundfile
+from touchfs.media.coding.sample_format import pack
+from touchfs.media.slices.whole import WholeRecording
 from touchfs.write.shar.audio import scan
 
 
@@ -49,20 +49,10 @@ def to_pcm(
 def _unpack(data: Buffer, limit: int) -> Buffer:
     """A 16-bit FLAC file as WAV; other FLAC files as they are."""
     try:
-        soundfile = load_soundfile("FLAC is unpacked")
-    except MissingExtraError:
-        return data
-    try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            if file.subtype != "PCM_16":
-                return data
-            count, rate, channels = file.frames, file.samplerate, file.channels
-            if 2 * channels * count > limit:
-                raise FormatError(too_large(limit))
-            samples = file.read(dtype="int16", always_2d=True)
-    except soundfile.LibsndfileError as error:
-        raise FormatError(f"cannot be decoded: {error.error_string}") from error
-    if len(samples) != count:
-        raise FormatError(f"is damaged or cut short: {len(samples)} of {count} samples can be decoded")
-    pcm: bytes = samples.astype("<i2").tobytes()
-    return wav.build_header(len(pcm), rate, channels) + pcm
+        whole = WholeRecording.of(data)
+        if whole.info.sample_format != "s16":
+            return data
+        pcm = pack(whole.samples("s16", limit), "s16")
+        return wav.build_header(len(pcm), whole.info.rate, whole.info.channels) + pcm
+    except FormatError as error:
+        raise FormatError(f"cannot be decoded: {error.message.removeprefix('cannot be decoded: ')}") from error

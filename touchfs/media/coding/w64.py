@@ -34,15 +34,13 @@ def scan(size: int) -> Reads[wav.Wav]:
             break
         name, length = _CHUNK.unpack((yield offset, _CHUNK.size))
         start = offset + _CHUNK.size
-        if length < _CHUNK.size:
-            break
         if name == b"data" + _REST:
             if found is None:
                 raise FormatError("the data comes before its format", offset=offset)
-            left = size - start
-            if length - _CHUNK.size > left:
-                raise FormatError(f"the data is cut short after {left} bytes", offset=offset)
-            return wav.Wav(*found, start, length - _CHUNK.size)
+            left = size - start  # a smaller size was never filled in
+            return wav.Wav(*found, start, min(length - _CHUNK.size, left) if length >= _CHUNK.size else left)
+        if length < _CHUNK.size:
+            break
         if name == b"fmt " + _REST:
             fmt = yield start, min(length - _CHUNK.size, _FMT.size + _EXTENSION.size, size - start)
             if len(fmt) < _FMT.size:

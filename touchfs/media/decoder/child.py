@@ -35,6 +35,7 @@ Operation = Callable[[Message, RequestContent], Answer | Iterator[Answer]]
 _EXTRAS = {
     "convert": "media",
     "decode": "media",
+    "decode_from_start": "media",
     "demux": "media",
     "demux_video": "media",
     "encode_frames": "video",

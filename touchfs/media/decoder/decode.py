@@ -47,7 +47,7 @@ DECODERS = {
     **{f"pcm_f{n}{end}": f"pcm_f{n}{end}" for n in (32, 64) for end in ("be", "le")},
 }
 # libav's names of our sample formats; those of planes end in "p"
-LIBAV_FORMATS = {"u8": "u8", "s16": "s16", "s32": "s32", "flt": "f32", "dbl": "f64"}
+LIBAV_FORMATS = {"u8": "u8", "s16": "s16", "s32": "s32", "flt": "f32", "dbl": "f64", "s64": "f64"}
 _OPUS_PRE_SKIP = slice(10, 12)
 
 
@@ -114,19 +114,25 @@ def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str)
     """Decode a packet to blocks of samples of shape (frames, channels): one; none if it has none yet; one for each
     frame of a packet of many.
     """
-    return [_samples(frame, sample_format) for frame in decoder.decode(make_packet(packet))]
+    return [samples_of(frame, sample_format) for frame in decoder.decode(make_packet(packet))]
 
 
-def _samples(frame: AudioFrame, sample_format: str) -> NDArray[Any]:
-    """Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus."""
+def samples_of(frame: AudioFrame, sample_format: str) -> NDArray[Any]:
+    """The samples of a frame, shape (frames, channels).
+
+    Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus.
+    """
     channels, planes = frame.layout.nb_channels, [memoryview(plane) for plane in frame.planes]
-    stored = dtype(LIBAV_FORMATS[frame.format.name.removesuffix("p")])
+    name = frame.format.name.removesuffix("p")
+    stored = np.dtype("<i8") if name == "s64" else dtype(LIBAV_FORMATS[name])
     if channels == 1:
         samples = np.frombuffer(planes[0], stored, frame.samples)[:, None]
     elif frame.format.is_planar:
         samples = np.stack([np.frombuffer(plane, stored, frame.samples) for plane in planes], 1)
     else:
         samples = np.frombuffer(planes[0], stored, frame.samples * channels).reshape(-1, channels)
+    if name == "s64":
+        return samples / np.float64(1 << 63)
     return samples >> 8 if sample_format == "s24" else samples  # libav has 24 bits as the upper ones of 32
 
 

@@ -24,7 +24,7 @@ from touchfs.extent.file_object import FileObject
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
 from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
-from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
+from touchfs.media.decoder.decode import DECODERS, LIBAV_FORMATS, decode_packet, open_decoder
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.mp4_index import IndexedPacket, read_index
 from touchfs.media.decoder.request_content import RequestContent
@@ -53,19 +53,31 @@ _ENDS = 64
 _PACKET_MAX = 1 << 24
 
 
+# The answer for a recording whose packets cannot be decoded by themselves
+_NOT_BY_ITSELF: dict[str, Any] = {}
+
+
+class NotByItselfError(FormatError):
+    """Packets cannot be decoded by themselves: they are spread over the file, or need more than we tell a decoder."""
+
+
 def demux(request: Message, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return the format and the packets of the audio stream that ffmpeg would choose.
 
     Values: `demuxer`. Blobs of the answer: extra data; offset, size and samples of each packet. Its value `parts` has
-    the samples that are shown: the first of each part in the samples of all packets, and their number.
+    the samples that are shown: the first of each part in the samples of all packets, and their number. It is missing if
+    the recording has to be decoded from its start.
     """
     if not hasattr(av.Packet, "has_sidedata"):
         return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
-    with open_container(request.values["demuxer"], content) as container:
-        stream = _sound_of(container)
+    with open_container(request.values["demuxer"], content) as container, suppress(NotByItselfError):
+        stream = sound_of(container)
+        if stream.codec_context.codec.canonical_name not in DECODERS:
+            return _NOT_BY_ITSELF, []
         if request.values["demuxer"] == "mov" and stream.codec_context.codec.canonical_name.startswith(_ALIKE):
             return _read_packets(_few_packets(container, stream, content), stream, content)
         return _read_packets(container.demux(stream), stream, content)
+    return _NOT_BY_ITSELF, []
 
 
 def _few_packets(container: InputContainer, stream: AudioStream, content: RequestContent) -> Iterator[AnyPacket]:
@@ -88,13 +100,13 @@ def _few_packets(container: InputContainer, stream: AudioStream, content: Reques
 def _last_packets(content: RequestContent) -> list[AnyPacket]:
     """The last packets of the sound; none if libav cannot seek there."""
     with suppress(av.FFmpegError), open_container("mov", content) as container:
-        stream = _sound_of(container)
+        stream = sound_of(container)
         container.seek(int(stream.index_entries[-_ENDS].timestamp), stream=stream)
         return [packet for packet in container.demux(stream) if packet.size]
     return []
 
 
-def _sound_of(container: InputContainer) -> AudioStream:
+def sound_of(container: InputContainer) -> AudioStream:
     """The audio stream that ffmpeg would choose. No other is read. Raises FormatError."""
     stream = container.streams.best("audio")
     if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
@@ -106,9 +118,17 @@ def _sound_of(container: InputContainer) -> AudioStream:
 
 
 def open_container(demuxer: str, content: RequestContent) -> InputContainer:
-    """Open a content with a demuxer, so that libav opens nothing else. Raises av.FFmpegError."""
-    options = {"protocol_whitelist": "", "enable_drefs": "0"}
-    return open_media(FileObject(content), format=demuxer, options=options, io_open=_refuse)
+    """Open a content with a demuxer, or the one of several that libav chooses, so that libav opens nothing else.
+
+    Raises av.FFmpegError.
+    """
+    options = {"protocol_whitelist": "", "enable_drefs": "0", "format_whitelist": demuxer}
+    if "," not in demuxer:
+        return open_media(FileObject(content), format=demuxer, options=options, io_open=_refuse)
+    try:
+        return open_media(FileObject(content), options=options, io_open=_refuse)
+    except av.FFmpegError as error:
+        raise FormatError("not a recording that can be sliced") from error
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
@@ -128,8 +148,11 @@ def _read_packets(packets: Any, stream: AudioStream, content: RequestContent) ->
     for packet in packets:
         if not packet.size:
             continue
-        if packet.is_corrupt or packet.pos is None or packet.pos < 0 or packet.size > _PACKET_MAX:
+        # PCM that its header says to go on has what is there, as in a WAV: CAF may have -1 as its size.
+        if (packet.is_corrupt and not coding.startswith("pcm_")) or packet.size > _PACKET_MAX:
             raise FormatError("is damaged or cut short")
+        if packet.pos is None or packet.pos < 0:
+            raise NotByItselfError("its packets are not stored as they are")
         data = b"" if isinstance(packet, IndexedPacket) else bytes(packet)
         if data and coding in _MPEG and not is_frame_header(data):
             continue  # no frame, such as zeros after the last one: decoders pass over it
@@ -165,7 +188,7 @@ def locate(content: RequestContent, data: bytes, position: int, end: int) -> int
         found = content.read(begin, len(data) + _HEADER_MAX).find(data)
         if found >= 0:
             return begin + found
-    raise FormatError("its packets are not stored as they are: such a container is not supported")
+    raise NotByItselfError("its packets are not stored as they are: such a container is not supported")
 
 
 class _Trial:
@@ -179,24 +202,24 @@ class _Trial:
         self._extradata = extradata
         self._decoder = open_decoder(coding, extradata, rate, channels)
         self._length = 0
-        self._decoded = 0
+        self._gave_sound: list[bool] = []  # each packet: libav drops those in which FAAC counts its delay
 
     def decode(self, data: bytes) -> bool:
         """Decode a packet. Returns True when the format is known: from the third packet on that decodes."""
         try:
             blocks = decode_packet(self._decoder, data, self.sample_format)
         except av.FFmpegError:
-            return False
+            blocks = []
         if length := sum(map(len, blocks)):
             self._length = length
             self.rate, self.channels = self._decoder.sample_rate, blocks[0].shape[1]
-            self._decoded += 1
-        return self._decoded == 3
+        self._gave_sound.append(length > 0)
+        return sum(self._gave_sound) == 3
 
     def length_of(self) -> Callable[[AnyPacket], int]:
         """A function that returns the samples per channel of each packet in turn. Raises FormatError."""
-        if not self._decoded:
-            raise FormatError("cannot be decoded: it has no sound")
+        if not any(self._gave_sound):
+            raise NotByItselfError("cannot be decoded: it has no sound")
         name = self._decoder.format.name.removesuffix("p")
         self.sample_format = LIBAV_FORMATS[name]
         if self.sample_format == "s32" and self._bits() <= 24:
@@ -216,7 +239,8 @@ class _Trial:
                 width = {"s24": 3}.get(self.sample_format, self._decoder.format.bytes)
                 width = 1 if coding in ("pcm_alaw", "pcm_mulaw") else width
                 return lambda packet: packet.size // (width * self.channels)
-        return lambda packet: self._length
+        tried = iter(self._gave_sound)
+        return lambda packet: self._length if next(tried, True) else 0
 
     def _flac_length(self, packet: AnyPacket) -> int:
         frame = parse_frame(bytes(packet)[:16], 0, parse_stream_info(self._extradata[-34:], 0, 0), 0)

@@ -13,14 +13,17 @@ from typing import Any
 from touchfs.errors import FormatError
 from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.sample_format import FORMATS, WIDTHS, is_float
+from touchfs.media.slices.containers import DEMUXERS
 from touchfs.media.slices.packet_index import PacketIndex
 
 # magic, version, checksum of the rest, size of the JSON text. After it: the extra data, and the columns of the index.
-_MAGIC, _VERSION, _OF = b"tfMI", 1, "a recording"
+_MAGIC, _VERSION, _OF = b"tfMI", 2, "a recording"
 _CHANNELS_MAX = 64
 _NAMES = ("container", "coding", "sample_format")
 _NUMBERS = ("rate", "channels", "frames", "file_size", "offset", "size")
 _LOSSLESS = ("alac", "flac", "pcm")
+# The coding of recordings that are decoded from their start
+FROM_START = "from the start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,9 @@ class MediaInfo:
     """A recording of `frames` samples per channel at `rate` Hz. `sample_format` is what a decoder makes of it.
 
     `coding` has libav's names (`pcm_s16le`, `flac`, `mp3`, `aac`, `opus`, …), `container` is that of `containers.py`.
-    PCM and native FLAC are in the byte range `offset`, `size`, and need no index; of others `packets` is the index.
-    `file_size` is that of the whole file. If it has parts that are decoded each by itself, `links` are these, in order.
+    PCM and native FLAC are in the byte range `offset`, `size`, and need no index, nor does the coding `FROM_START`; of
+    others `packets` is the index. `file_size` is that of the whole file. If it has parts that are each decoded alone,
+    `links` are these, in order.
     """
 
     container: str
@@ -55,6 +59,7 @@ class MediaInfo:
             and self.offset >= 0
             and self.size >= 0
             and self.offset + self.size <= self.file_size
+            and (self.coding != FROM_START or self.container in DEMUXERS)
         ):
             raise FormatError(f"{self.channels} channels at {self.rate} Hz: it is damaged, or cannot be sliced")
         if self.packets is not None:
@@ -77,7 +82,7 @@ class MediaInfo:
     @property
     def is_lossless(self) -> bool:
         """Return whether slices have all bits of the source. If not, 16 bits are enough for them."""
-        return self.coding.startswith(_LOSSLESS)
+        return self.coding.startswith(_LOSSLESS) or self.sample_format == "f64"  # integers of 64 bits are decoded to it
 
     @property
     def is_plain_pcm(self) -> bool:

@@ -1,7 +1,8 @@
 """Find out what a recording is, without decoding it: its format, and its exact number of samples.
 
 PCM and FLAC need their headers only. Ogg is read by touchfs; other containers by libav's demuxers in a child process.
-Both read all packets (about 1 s for an hour), and what they find is the index that slices need.
+Both read all packets (about 1 s for an hour), and what they find is the index that slices need. If libav knows a coding
+and we do not, or a container spreads its packets over the file, the recording is decoded, and its samples are counted.
 
 The number of samples is that of ffmpeg's full decode: without encoder delay and padding, if the file says how much that
 is (LAME's tag in MP3, edit lists in MP4, pre-skip and the last granule position in Ogg).
@@ -9,6 +10,7 @@ is (LAME's tag in MP3, edit lists in MP4, pre-skip and the last granule position
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +22,8 @@ from touchfs.media.coding import flac_frames, ogg, w64
 from touchfs.media.coding.adpcm import ADPCM, ADPCM_BITS, build_adpcm_format
 from touchfs.media.coding.sample_format import format_of_bits, format_of_wav
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.slices.containers import DEMUXERS, detect
-from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.containers import DEMUXERS, FROM_START_BYTES_A_SECOND, detect
+from touchfs.media.slices.media_info import FROM_START, MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import PREROLL_SECONDS_MAX
 from touchfs.media.slices.reading import Exactly
@@ -30,8 +32,6 @@ from touchfs.media.slices.reading import Exactly
 _G711 = {(wav.ALAW, 1): "pcm_alaw", (wav.MULAW, 1): "pcm_mulaw"}
 # A child has a second more for so many bytes. An hour of AMR has 6 MB in 180,000 packets, and takes 2 s.
 _BYTES_A_SECOND = 2e6
-# A WAV that says to have more than its file must be one whose size fits in 32 bits.
-_DATA_MAX = 1 << 32
 # type and size of a block of metadata; the last one has bit 7 set
 _FLAC_BLOCK_HEADER, _FLAC_LAST, _FLAC_BLOCKS_MAX = 4, 0x80, 1000
 # The smallest frame: a header of 6 bytes, a constant of 1 byte for each channel, and a checksum of 2
@@ -44,8 +44,12 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
     container, begin = drive(detect(size), Exactly(content))
     match container:
         case "wav" | "w64":
-            header = drive(wav.scan_cut(size) if container == "wav" else w64.scan(size), Exactly(content))
+            header = drive((wav.scan_cut if container == "wav" else w64.scan)(size - begin), Exactly(content, begin))
+            header = replace(header, data_offset=begin + header.data_offset)
             return _pcm(header, container, size) or _demuxed(content, container, pool)
+        case "rifx":  # libav takes its samples for little-endian
+            info = _demuxed(content, container, pool)
+            return replace(info, coding=re.sub("le$", "be", info.coding))
         case "flac":
             return drive(_flac(begin, size), Exactly(content))
         case "ogg":
@@ -54,9 +58,7 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
 
 
 def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
-    """The recording of a WAV of PCM, floats, G.711 or ADPCM; None for other codings. If the file is cut short, the
-    recording has the length that its header states, and samples that are missing are an error when they are read.
-    """
+    """The recording of a WAV of PCM, floats, G.711 or ADPCM; None for other codings."""
     width, found = (header.bits + 7) // 8, format_of_wav(header.codec, header.bits)
     if found is not None:
         coding, sample_format = "pcm_u8" if found == "u8" else f"pcm_{found}le", found
@@ -66,8 +68,6 @@ def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
         return _adpcm(header, container, size)
     else:
         return None
-    if header.data_size > _DATA_MAX and header.data_size > size:
-        raise FormatError(f"the data should have {header.data_size} bytes and is cut short", offset=size)
     return MediaInfo(
         container=container,
         coding=coding,
@@ -77,14 +77,14 @@ def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
         frames=header.data_size // (width * header.channels),
         file_size=size,
         offset=header.data_offset,
-        size=min(header.data_size, size - header.data_offset),
+        size=header.data_size,
     )
 
 
 def _adpcm(header: wav.Wav, container: str, size: int) -> MediaInfo:
     """Each block is a packet, also the last one, which may be shorter."""
     coding, samples_of = ADPCM[header.codec]
-    full, rest = divmod(min(header.data_size, size - header.data_offset), max(header.block_size, 1))
+    full, rest = divmod(header.data_size, max(header.block_size, 1))
     lengths = [samples_of(bytes_, header.channels) for bytes_ in (header.block_size, rest)]
     if header.bits != ADPCM_BITS or min(header.block_size, lengths[0]) <= 0:
         raise FormatError(f"ADPCM of {header.bits} bits in blocks of {header.block_size} bytes is not supported")
@@ -180,6 +180,8 @@ def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
     request = {"demuxer": DEMUXERS[container], "size": content.size}
     values, blobs = pool.request("demux", request, content=content, extra_seconds=content.size / _BYTES_A_SECOND)
     try:
+        if "parts" not in values:
+            return _from_start(content, container, pool)
         extradata, offsets, sizes, lengths = blobs
         whole = PacketIndex(
             np.frombuffer(offsets, "<i8"),
@@ -206,3 +208,21 @@ def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
         return _chain([*links, info])
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError("cannot be demuxed: the decoder sends nonsense") from error
+
+
+def _from_start(content: Content, container: str, pool: DecodePool) -> MediaInfo:
+    values, _ = pool.request(
+        "decode_from_start",
+        {"demuxer": DEMUXERS[container], "size": content.size},
+        content=content,
+        extra_seconds=content.size / FROM_START_BYTES_A_SECOND,
+    )
+    return MediaInfo(
+        container=container,
+        coding=FROM_START,
+        rate=int(values["rate"]),
+        channels=int(values["channels"]),
+        sample_format=str(values["sample_format"]),
+        frames=int(values["frames"]),
+        file_size=content.size,
+    )

@@ -1,8 +1,9 @@
 """Read a span of samples of a recording: exactly the samples of a full decode, cut there (exceptions: `preroll.py`).
 
-Plain PCM is read from its bytes. For all else the packets of the span are read, with those before it that the decoder
-needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
-recording is. Spans of over a few megabytes are decoded in parts.
+Plain PCM is read from its bytes. For nearly all else the packets of the span are read, with those before it that the
+decoder needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
+recording is. The rest is decoded from the start of the recording (`decoder/decode_from_start.py`). Spans of over a few
+megabytes are decoded in parts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer, Content, drive
 from touchfs.media.coding import flac_frames
-from touchfs.media.coding.sample_format import FORMATS, WIDTHS, convert_samples, dtype, unpack
+from touchfs.media.coding.sample_format import FORMATS, convert_samples, dtype, unpack
+from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.containers import DEMUXERS, FROM_START_BYTES_A_SECOND
+from touchfs.media.slices.media_info import FROM_START, MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import first_packet
 from touchfs.media.slices.reading import Exactly, read_exactly, read_pieces
@@ -75,7 +78,23 @@ def _read(content: Content, info: MediaInfo, first: int, length: int, pool: Deco
     if info.is_plain_pcm:
         data = read_exactly(content, info.offset + first * info.frame_size, length * info.frame_size)
         return convert_samples(unpack(data, info.sample_format, info.channels), info.sample_format, target)
-    packets = _packets(content, info, first, length)
+    if info.packets is not None:
+        return _decoded(_indexed(content, info, info.packets, first, length), info, length, pool, target)
+    if info.coding == "flac":
+        try:
+            packet = _flac(content, info, first, length, flac_frames.scan_headers)
+            return _decoded(packet, info, length, pool, target)
+        except FormatError:  # sound may look like a header
+            packet = _flac(content, info, first, length, flac_frames.scan_frames)
+            return _decoded(packet, info, length, pool, target)
+    if info.coding == FROM_START:
+        return _from_start(content, info, first, length, pool, target)
+    # G.711 has a byte for each sample.
+    data = read_exactly(content, info.offset + first * info.channels, length * info.channels)
+    return _decoded(_one_packet(data, length, 0), info, length, pool, target)
+
+
+def _decoded(packets: _Packets, info: MediaInfo, length: int, pool: DecodePool, target: str) -> NDArray[Any]:
     request = {
         "coding": info.coding,
         "rate": info.rate,
@@ -87,7 +106,20 @@ def _read(content: Content, info: MediaInfo, first: int, length: int, pool: Deco
     }
     columns = (packets.pieces, packets.piece_counts, packets.lengths)
     blobs = [info.extradata, packets.data, *(column.tobytes() for column in columns)]
-    answer = pool.request("decode", request, blobs)
+    return _samples(pool.request("decode", request, blobs), info, length, target)
+
+
+def _from_start(
+    content: Content, info: MediaInfo, first: int, length: int, pool: DecodePool, target: str
+) -> NDArray[Any]:
+    request = {"demuxer": DEMUXERS[info.container], "size": content.size}
+    request |= {"first": first, "count": length, "target": target}
+    seconds = content.size / FROM_START_BYTES_A_SECOND
+    answer = pool.request("decode_from_start", request, content=content, extra_seconds=seconds)
+    return _samples(answer, info, length, target)
+
+
+def _samples(answer: Message, info: MediaInfo, length: int, target: str) -> NDArray[Any]:
     if [len(blob) for blob in answer.blobs] != [length * info.channels * dtype(target).itemsize]:
         raise FormatError("cannot be decoded: the decoder sends nonsense")
     return np.frombuffer(answer.blobs[0], dtype(target)).reshape(length, info.channels)
@@ -104,23 +136,16 @@ class _Packets:
     skip: int
 
 
-def _packets(content: Content, info: MediaInfo, first: int, length: int) -> _Packets:
-    if info.packets is not None:
-        return _indexed(content, info, info.packets, first, length)
-    if info.coding == "flac":
-        return _flac(content, info, first, length)
-    # G.711 has a byte for each sample. PCM is here if its file is cut short.
-    width = info.channels * (1 if info.coding in ("pcm_alaw", "pcm_mulaw") else WIDTHS[info.sample_format])
-    data = read_exactly(content, info.offset + first * width, length * width)
-    return _Packets(data, _column([[0, len(data)]]), _column([1]), _column([length]), 0)
-
-
-def _flac(content: Content, info: MediaInfo, first: int, length: int) -> _Packets:
+def _flac(content: Content, info: MediaInfo, first: int, length: int, scan: flac_frames.Scan) -> _Packets:
     stream = flac_frames.parse_stream_info(info.extradata, info.offset, info.offset + info.size)
     stream = replace(stream, frames=info.frames)  # STREAMINFO may not have it
+    span = drive(flac_frames.find_span(stream, first, length, scan), Exactly(content))
     # libav's decoder takes one frame after another from a packet, so nobody needs to know where each begins.
-    span = drive(flac_frames.find_span(stream, first, length), Exactly(content))
-    return _Packets(span.data, _column([[0, len(span.data)]]), _column([1]), _column([span.length]), first - span.first)
+    return _one_packet(span.data, span.length, first - span.first)
+
+
+def _one_packet(data: Buffer, length: int, skip: int) -> _Packets:
+    return _Packets(data, _column([[0, len(data)]]), _column([1]), _column([length]), skip)
 
 
 def _indexed(content: Content, info: MediaInfo, index: PacketIndex, first: int, length: int) -> _Packets:

@@ -44,14 +44,15 @@ def read_pieces(
 
 
 class Exactly:
-    """A content as a source, whose reads are exact."""
+    """A content, from the byte `begin` on, as a source, whose reads are exact."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Content, begin: int = 0) -> None:
         self._content = content
+        self._begin = begin
 
     def read(self, offset: int, length: int) -> Buffer:
         """See `Source.read`. Raises as `read_exactly`."""
-        return read_exactly(self._content, offset, max(length, 0))
+        return read_exactly(self._content, self._begin + offset, max(length, 0))
 
     def read_nowait(self, offset: int, length: int) -> None:
         """See `Source.read_nowait`: this always has to wait."""

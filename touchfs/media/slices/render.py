@@ -31,7 +31,7 @@ from touchfs.media.slices.rendering import MONO, SAMPLES_MAX, Rendering
 from touchfs.media.slices.resample import convert, resample
 
 # The version of the code in this package: raise it when the same slice gets other bytes.
-RENDERER_VERSION = 1
+RENDERER_VERSION = 2
 
 
 @cache

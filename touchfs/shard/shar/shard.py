@@ -21,7 +21,7 @@ import os
 from touchfs.errors import FormatError
 from touchfs.extent import Extent, drive
 from touchfs.form.plain import BYTES
-from touchfs.format import magic
+from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
 from touchfs.media import duration
@@ -146,7 +146,7 @@ class SharShard(StoredSamples):
         extension, sound = magic.extension(extent.read(0, magic.MAGIC_SIZE)), None
         if extension in ("wav", "flac"):
             try:
-                sound = drive(duration.scan(field.size), extent)
+                sound = drive(duration.scan(field.size, wav.scan), extent)
             except FormatError as error:
                 if extension == "wav":
                     raise FormatError(f"{field.source}: {error.message}", offset=field.offset) from error

@@ -7,6 +7,7 @@ their lower half is dropped (without rounding).
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Memory, drive
+from touchfs.extent import Buffer
 from touchfs.format import magic, wav
-from touchfs.media import duration
 from touchfs.media.libsndfile import load_soundfile
+from touchfs.media.slices.whole import WholeRecording
 
 FORMATS = ("wav", "flac", "mp3", "opus")
 
 _MAGIC = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "opus"}
+# In an OpusHead
+_OPUS_ENCODED_RATE = struct.Struct("<12xI")
+_OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 _DTYPES = ("int16", "float32", "float64")
 
 
@@ -68,17 +72,16 @@ def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
 
 
 def scan(data: Buffer) -> Shape:
-    """The shape of an encoded recording. Raises FormatError or MissingExtraError."""
-    if magic.extension(data) in ("wav", "flac"):
-        found = drive(duration.scan(len(data)), Memory(bytes(data)))
-        if found is not None:
-            return Shape(found.rate, found.channels, found.frames)
-    soundfile = load_soundfile("a recording without a manifest is understood")
-    try:
-        info = soundfile.info(io.BytesIO(data))
-    except soundfile.SoundFileError as error:
-        raise FormatError(f"not a recording: {error}") from error
-    return Shape(info.samplerate, info.channels, info.frames)
+    """The shape of an encoded recording, as Lhotse reads it. Raises FormatError or MissingExtraError."""
+    info = WholeRecording.of(data).info
+    rate = _opus_rate(info.extradata) if info.coding == "opus" else info.rate
+    return Shape(rate, info.channels, info.frames * rate // info.rate)
+
+
+def _opus_rate(head: bytes) -> int:
+    """The rate to which libsndfile decodes Opus: that of what was encoded, or the next one that Opus has."""
+    (encoded,) = _OPUS_ENCODED_RATE.unpack_from(head)
+    return next((rate for rate in _OPUS_RATES if 0 < encoded <= rate), _OPUS_RATES[-1])
 
 
 def check_format(data: Buffer, name: str) -> None:
