@@ -238,6 +238,38 @@ def test_what_comes_after_the_end_mark_does_not_hide_it(tmp_path: Path) -> None:
     assert "no end mark" in shown(path)[1]
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tree")
+    (place / "d").mkdir()
+    for number in range(3):
+        (place / "d" / f"{number}.txt").write_bytes(b"%d" % number * 9000)
+    return place
+
+
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+@pytest.mark.parametrize("option", ["--listed-incremental={}/list", "--label=a label"])
+def test_archives_of_gnu_tar_are_read_as_it_reads_them(tree: Path, tmp_path: Path, form: str, option: str) -> None:
+    path = tmp_path / "x.tar"
+    subprocess.run(["tar", f"--format={form}", option.format(tmp_path), "-C", tree, "-cf", path, "d"], check=True)
+    assert shown(path) == ({f"d/{number}.txt": b"%d" % number * 9000 for number in range(3)}, "")
+
+
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_a_volume_says_which_file_is_in_another(tree: Path, tmp_path: Path, form: str) -> None:
+    volumes = [tmp_path / f"{number}.tar" for number in range(2)]
+    options = [f"--file={path}" for path in volumes]
+    subprocess.run(
+        ["tar", f"--format={form}", "-M", "-L20", "-C", tree, "-c", *options, "--sort=name", "d"], check=True
+    )
+    (first, cut), (second, rest) = map(shown, volumes)
+    split = "1" if form == "posix" else "2"
+    assert f"d/{split}.txt' should have 9000 bytes and is cut short" in cut
+    assert "or goes on in another volume of `tar -M`" in cut
+    assert f"'d/{split}.txt' goes on from another volume of `tar -M`: not shown" in rest
+    assert sorted([*first, *second]) == sorted({f"d/{number}.txt" for number in range(3)} - {f"d/{split}.txt"})
+
+
 def sound(form: str, seconds: float, rate: int = 8000) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, np.zeros(int(seconds * rate), np.int16), rate, format=form)

@@ -11,7 +11,7 @@ Path components that are empty or `.` mean nothing and are not shown: `tar -C di
 
 A link is shown as the member that it points to. Members that cannot be shown are listed in `problems`, with their
 offsets: a link that points outside the archive or to nothing, a device, bytes after the end of the archive, and damage,
-behind which nothing can be found. A directory is shown only if it contains something.
+after which nothing can be found if it is not that of one member. A directory is shown only if it contains something.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from touchfs.source.fingerprint import Files
 
 _REPORT_EVERY = 256
 _LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
+_WITHOUT_CONTENT = (MemberType.DIRECTORY, MemberType.METADATA)
 
 
 def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str] | None:
@@ -128,7 +129,9 @@ class TarShard(StoredSamples):
             target = found[place] if (place := targets.get(position)) is not None else member
             if target.kind is MemberType.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not MemberType.DIRECTORY or member.kind in _LINKS:
+                if member.problem:
+                    self.problems.append(f"{_name(member)} {member.problem} (at byte {member.header_offset})")
+            elif target.kind not in _WITHOUT_CONTENT or member.kind in _LINKS:
                 self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
         return shown
 
@@ -155,9 +158,13 @@ class TarShard(StoredSamples):
 
 
 def _problem(member: Member) -> str:
-    name = os.fsencode(member.name).decode("utf-8", "replace")
     if member.kind is MemberType.GARBAGE:
         return f"{member.size} bytes after the end of the archive are not a tar"
     if member.kind in _LINKS:
-        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not a file of the archive: not shown"
-    return f"{name!r} is a device, a pipe or the like: not shown"
+        link = f"is a {member.kind.value} to {member.link!r}, which is not a file of the archive"
+        return f"{_name(member)} {link}: not shown"
+    return f"{_name(member)} {member.problem}: not shown"
+
+
+def _name(member: Member) -> str:
+    return repr(os.fsencode(member.name).decode("utf-8", "replace"))
