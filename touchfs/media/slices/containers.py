@@ -40,6 +40,8 @@ def detect(size: int) -> Reads[tuple[str, int]]:
             length = length << 7 | byte & 0x7F
         has_footer = head[5] & 0x10
         offset = min(offset + 10 + length + (10 if has_footer else 0), size)
+    if not head:
+        raise FormatError("it has no sound: " + ("it ends after its tags" if size else "it is empty"), offset=offset)
     return _by_magic(head), offset
 
 
