@@ -33,7 +33,7 @@ class Field:
 
     `extension` has no dot; None means no extension, and "" a trailing dot. `note` says why the field does not have a
     better form; it is shown as `user.touchfs.reason`. `detail` has the parameters of a form that needs more than a byte
-    range and that differ from field to field.
+    range and that differ from field to field. `written` is the extension in its file's name, if that is another.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Field:
     extension: str | None
     note: str = ""
     detail: bytes = b""
+    written: str | None = None
 
 
 class SegmentAudio(NamedTuple):
@@ -199,11 +200,21 @@ def recording_in(sample: StoredSample) -> Recording | None:
 
 
 class StoredSamples(Sequence[StoredSample]):
-    """Base class for the samples of a shard. Subclasses define `__len__` and `sample`."""
+    """Base class for the samples of a shard. Subclasses define `__len__` and `sample`.
+
+    `regrouped` is the number of files that version 0.1 put into other samples.
+    """
+
+    regrouped: int = 0
 
     @property
     def remarks(self) -> Sequence[str]:
         """Warnings for the user about samples that can all be shown, one line each."""
+        return ()
+
+    @property
+    def others(self) -> Iterable[tuple[str, Field]]:
+        """Files that are shown and belong to no sample, with their paths."""
         return ()
 
     @abstractmethod

@@ -70,12 +70,14 @@ class TestIndex:
                 made.size = len(data)
                 tar.addfile(made, io.BytesIO(data))
         assert text("index", "x.tar") == "x.tar: 1 shard, 2 samples; 1 indexed now"
-        listed = [text("ls", "-l", f"x.tar:segments/x/{key}").splitlines()[1].split() for key in "ab"]
+        found = [touchfs("ls", "-l", f"x.tar:segments/x/{key}") for key in "ab"]
+        assert [(done.returncode, done.stderr) for done in found] == [(0, b""), (1, b"")]
+        listed = [done.stdout.decode().splitlines()[1].split() for done in found]
         assert [(size, name) for size, *_, name in listed] == [("16044", "0000.wav"), ("?", "0000.wav")]
         assert "size:                  16044" in text("stat", "x.tar:segments/x/a/0000.wav")
         for news in ("1 indexed now", "indexed already"):
             done = touchfs("index", "--full", "x.tar")
-            assert (done.returncode, done.stdout) == (0, f"x.tar: 1 shard, 2 samples; {news}\n".encode())
+            assert (done.returncode, done.stdout) == (1, f"x.tar: 1 shard, 2 samples; {news}\n".encode())
             assert b"sample 1 ('b'): its recording cannot be decoded: not a recording" in done.stderr
         assert text("ls", "x.tar:segments/x/b") == "0000.json"
 
@@ -101,7 +103,7 @@ class TestIndex:
     def test_shards_with_errors_are_named_on_stderr(self, own, touchfs):
         Path(own, "000000001", "audio.idx").write_bytes(b"nonsense")
         done = touchfs("index", own)
-        assert (done.returncode, done.stdout) == (0, b"own: 3 shards, 6 samples; 3 indexed now\n")
+        assert (done.returncode, done.stdout) == (1, b"own: 3 shards, 6 samples; 3 indexed now\n")
         assert re.fullmatch(
             r"own: shard 000000001: audio\.idx: .*\nown: See `touchfs cat own:shards/000000001/ERROR.txt`\.\n",
             done.stderr.decode(),
@@ -343,14 +345,16 @@ class TestInfo:
         assert told["hours"] == pytest.approx(120 * 5 / 3600, abs=0.0001)
         assert 0 < told["index_overhead_percent"] < 2
 
-    def test_it_says_what_is_wrong_with_each_shard(self, shards, here, text):
+    def test_it_says_what_is_wrong_with_each_shard(self, shards, here, text, touchfs):
         shutil.copytree(shards, here / "a bad one")
         os.truncate("a bad one/000000000/audio.bin", 50_000)
         Path("a bad one/000000001/metainfo.idx").unlink()
         Path("a bad one/data.list").write_text(
             "".join(f"a bad one/{name} audio+metainfo\n" for name in ("000000000", "000000001", "000000002", "gone"))
         )
-        lines = text("info", "a bad one").splitlines()
+        done = touchfs("info", "a bad one")
+        lines = done.stdout.decode().splitlines()
+        assert (done.returncode, done.stderr) == (1, b"")
         assert "shards:         4, 3 with errors" in lines
         assert "samples:        6, 3 damaged" in lines
         assert lines[-4:] == [
@@ -359,7 +363,7 @@ class TestInfo:
             "shard gone: no such shard",
             "See `touchfs cat 'a bad one:shards/000000000/ERROR.txt'`.",
         ]
-        told = json.loads(text("info", "--json", "a bad one"))
+        told = json.loads(touchfs("info", "--json", "a bad one").stdout)
         assert (told["damaged_samples"], told["shards_with_errors"]) == (3, ["000000000", "000000001", "gone"])
         report = text("cat", "a bad one:shards/gone/ERROR.txt")
         assert "no such shard" in report

@@ -75,6 +75,11 @@ def test_a_command_whose_rest_nobody_wants_is_ended() -> None:
     assert time.monotonic() - begun < 30
 
 
+def test_data_after_gzip_data_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n") + b"garbage")
+    assert [line for _, line in lines_after(str(tmp_path / "a.gz"))] == [b"one\n", b"two\n"]
+
+
 def test_damage(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"not compressed")
     (tmp_path / "b.gz").write_bytes(gzip.compress(TEXT * 1000)[:-20])

@@ -18,11 +18,13 @@ import numpy as np
 from touchfs.catalog.columns import TableColumns, omit
 from touchfs.catalog.derived import DERIVED, Implied
 from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
+from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import NO_SAMPLE, Table
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.names import shown_extension
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
@@ -79,7 +81,8 @@ class Facts:
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. With
     `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
-    files (`touchfs.catalog.ends`), or empty. `labels` are the class labels of a table.
+    files (`touchfs.catalog.ends`), or empty. `regrouped` counts the files that version 0.1 put into other samples.
+    `labels` are the class labels of a table.
     """
 
     files: Files
@@ -95,12 +98,15 @@ class Facts:
     endings: Endings = NO_ENDINGS
     segments: int = 0
     unmeasured: int = 0
+    regrouped: int = 0
     labels: Labels | None = None
 
 
 # The types of facts in a header. A float may be written as an integer by another tool.
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured"), (int,)),
+    **dict.fromkeys(
+        ("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured", "regrouped"), (int,)
+    ),
     **dict.fromkeys(("report", "digest"), (str,)),
     "seconds": (float, int),
     "keys_are_paths": (bool,),
@@ -185,9 +191,16 @@ class Catalog:
             self.facts = Facts(files=files, **header, endings=endings, labels=labels)
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]
-            table = RowTable if omitted.get("name") == DERIVED["name"] else Table
             self.tables = _TablesByView(path)
-            self.tables.update((view, table(batch, top, omitted, paths, path, names)) for (view, top), batch in views)
+            for (view, top), batch in views:
+                arguments = batch, top, omitted, paths, path, names
+                if omitted.get("name") == DERIVED["name"]:
+                    self.tables[view] = RowTable(*arguments)
+                elif paths and view == "shards":
+                    fields = [shown_extension(kind.field) for kind in self.kinds]
+                    self.tables[view] = KindTable(*arguments, fields)
+                else:
+                    self.tables[view] = Table(*arguments)
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

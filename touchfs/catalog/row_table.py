@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.columns import Omitted, take
+from touchfs.catalog.columns import Omitted
 from touchfs.catalog.derived import DERIVED, NO_SAMPLE
-from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.catalog.kind_table import KindTable
+from touchfs.catalog.table import DIRECTORY
 from touchfs.form.tables.row import pack_ordinal
 from touchfs.format.arrow.mapped_file import Batch
 
 
-class RowTable(Table):
+class RowTable(KindTable):
     """A table without names. `kind_names` are those of its kinds (`FileKind.name`)."""
 
-    __slots__ = ("_extensions", "_has_ordinals", "_kind_names")
+    __slots__ = ("_has_ordinals", "_kind_names")
 
     def __init__(
         self,
@@ -28,9 +29,8 @@ class RowTable(Table):
         path: str,
         kind_names: Sequence[str],
     ) -> None:
-        super().__init__(batch, top, omitted, keys_are_paths, path, kind_names)
+        super().__init__(batch, top, omitted, keys_are_paths, path, kind_names, [*map(_extension, kind_names)])
         self._kind_names = [name.encode("utf-8", "surrogateescape") for name in kind_names]
-        self._extensions = ["", *map(_extension, kind_names)]
         self._has_ordinals = omitted.get("inline") == DERIVED["inline"]
 
     def name(self, row: int) -> bytes:
@@ -44,17 +44,6 @@ class RowTable(Table):
         if name[:2] == b"//":
             return name[2:]
         return b"%08d" % self.ordinal[row] + name[1:] if name[:1] == b"/" else name
-
-    def extension(self, row: int) -> str:
-        try:
-            return self._extensions[self.kind[row]]
-        except IndexError:
-            raise self._damaged(row) from None
-
-    def have_extension(self, rows: NDArray[np.int64], extension: bytes) -> NDArray[np.bool_]:
-        wanted = extension.decode("utf-8", "surrogateescape")
-        have = np.array([False, *(each == wanted for each in self._extensions[1:])])
-        return have[take(self.kind, rows)]
 
     def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
         return [prefix + self.path(row) for row in rows.tolist()]

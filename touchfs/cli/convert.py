@@ -118,7 +118,7 @@ def command(
     workers: Workers,
     limits: Limits,
     **target_options: Any,
-) -> None:
+) -> int:
     """Write a dataset as shards of another kind.
 
     Samples keep their order and their keys.
@@ -156,14 +156,13 @@ def command(
             raise UsageError(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )
-        interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, workers=workers)
-        return
+        return interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, workers=workers)
     if kind in _TABLES:
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
         _check_one_process(kind, workers)
         _convert_to_table(path, output, kind, leave_out, skip_bad, options, given)
-        return
+        return 0
     target = _target(kind, num_utt_per_shard, limits, given)
     with executor(workers, [path], [output]) as pool, progress_bar("converting") as progress:
         report = convert(
@@ -182,6 +181,7 @@ def command(
         click.echo(f"touchfs: {printable(output)}: has no shards, because there are no samples", err=True)
     if kind == "touch" and is_relative_to_itself(output):
         say(remark(output))
+    return 0
 
 
 def _check_one_process(kind: str, workers: Workers) -> None:

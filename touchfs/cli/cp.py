@@ -13,6 +13,8 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import printable
 from touchfs.errors import FormatError, SourceError, UsageError
 from touchfs.extent import Buffer
+from touchfs.indexing.report import summary
+from touchfs.names import REPORT
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -23,7 +25,7 @@ from touchfs.tree.tree import Entry, Tree
 @dataset_options
 def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> int:
     """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp. Each damaged file is
-    reported, the others are copied, and the exit status is 1.
+    reported, as is each shard with errors, the others are copied, and the exit status is 1.
 
     \b
     Example:
@@ -46,8 +48,11 @@ def _copy(tree: Tree, entry: Entry, path: str, destination: str) -> Iterator[For
     if entry.is_directory:
         os.makedirs(destination, exist_ok=True)
         for name, child, _ in tree.entries(entry.inode):
-            below = os.fsdecode(name)
-            yield from _copy(tree, child, os.path.join(path, below), os.path.join(destination, below))
+            below = os.path.join(path, os.fsdecode(name))
+            yield from _copy(tree, child, below, os.path.join(destination, os.fsdecode(name)))
+            if name == REPORT.encode() and "key" not in tree.attributes(child.inode):
+                content = tree.content(child.inode)
+                yield FormatError(summary(bytes(content.read(0, content.size)).decode()), path=below)
     elif entry.is_link:
         _link(tree.link(entry.inode), destination)
     else:

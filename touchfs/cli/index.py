@@ -26,6 +26,7 @@ from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_place, make_place
 from touchfs.indexing.published.fetch import published_beside
 from touchfs.indexing.published.publish import publish_index
+from touchfs.indexing.serving import why_unservable
 from touchfs.peers import job as native
 from touchfs.peers.job import Task, TaskResult
 from touchfs.peers.pack import write_pack
@@ -76,7 +77,8 @@ def catalogs(
 ) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
-    Without --full, the length of an MP3 and the like is found when one of its segments is needed.
+    Without --full, the length of an MP3 and the like is found when one of its segments is needed. The exit status is 1
+    if a shard has errors; the others are indexed.
 
     The index is in your cache directory. With --output, others can have it: whoever mounts a URL finds by himself
     what `touchfs index --in-place URL` has written to .touchfs-index/ there.
@@ -93,6 +95,7 @@ def catalogs(
         )
     if output is not None and len(paths) > 1:
         raise UsageError("--output is for the index of one DATASET")
+    status = 0
     for path in paths:
         prefix = _prefix(path, output, read_options)
         in_place = read_options.in_place and not is_url(path)
@@ -119,7 +122,9 @@ def catalogs(
             say(f"{shown(output or prefix)}: index of {counted(written, 'shard')}")
         for line in error_lines(path, dataset):
             click.echo(printable(f"{path}: {line}"), err=True)
-    return 0
+        if why_unservable(dataset, strict=True):
+            status = 1
+    return status
 
 
 def _prefix(path: str, output: str | None, read_options: ReadOptions) -> str:

@@ -28,19 +28,19 @@ COLUMNS_SHOWN = 20
 @click.command("info")
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
+@click.option("--strict", is_flag=True, hidden=True, expose_value=False)  # what is always so since version 0.2
 @dataset_options
-def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -> int:
+def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
     """Print the size of a dataset and its errors.
 
-    The exit status is 1 if no shard can be served or, with --strict, if any shard has errors.
+    The exit status is 1 if any shard has errors, also in interleaved/.
 
     \b
     Example:
       touchfs info shards/
     """
     dataset = open_indexed(path, read_options)
-    status = 1 if why_unservable(dataset, strict=strict) else 0
+    status = 1 if why_unservable(dataset, strict=True) else 0
     facts, formats = dataset.facts(), recording_formats(dataset)
     if as_json:
         columns = _columns(dataset)

@@ -13,7 +13,7 @@ from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.limit_options import Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import printable, say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.clusters.paths import path_there
 from touchfs.dataset import counted
@@ -97,7 +97,7 @@ def command(
     limits: Limits,
     workers: Workers,
     **reading: Any,
-) -> None:
+) -> int:
     """Filter and convert interleaved samples.
 
     These are documents of texts and images: WebDataset tars whose JSON lists them in reading order, as in MINT-1T, or
@@ -106,13 +106,15 @@ def command(
 
     An expression is as `where` in the spec of an iterator. Its fields are the columns, and the width, height and
     aspect_ratio of an image, which its header says. To continue after an interruption, run the same command again.
+    A tar whose JSON lists no texts and images, as an ordinary one for WebDataset, is reported, and the exit status is
+    then 1.
 
     \b
     Example:
       touchfs interleave mint/ parquet/ --to parquet --where 'aspect_ratio < 2'
       touchfs interleave parquet/ tars/ --to wds
     """
-    interleave_shards(path, output, kind, where, on_materialize_error, locations, limits, workers, reading)
+    return interleave_shards(path, output, kind, where, on_materialize_error, locations, limits, workers, reading)
 
 
 def interleave_shards(
@@ -125,8 +127,11 @@ def interleave_shards(
     limits: Limits = LIMITS,
     workers: Workers = HERE,
     reading: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Run the job and print its report. `reading` are options of the reader, None or empty if they are not given."""
+) -> int:
+    """Run the job, print its report and return the exit status: 1 if nothing interleaved was found in a file.
+
+    `reading` are options of the reader, None or empty if they are not given.
+    """
     from touchfs import interleaved  # first: it says which extra is missing
     from touchfs.bulk.interleave.job import interleave
     from touchfs.interleaved.known_fields import check_fields
@@ -158,6 +163,10 @@ def interleave_shards(
     frames = report.reencoded_frames
     reencoded = f", {counted(frames, 'TIFF frame')} encoded again without loss" if frames else ""
     say(f"{output}: {counted(report.shards, 'shard')}{resumed}, {counts}{reencoded}")
+    for each in report.itemless:
+        problem = "nothing interleaved was found: no .json in it lists texts or images, so its files are not passed on"
+        click.echo(f"touchfs: {printable(each)}: {problem}", err=True)
+    return 1 if report.itemless else 0
 
 
 def _parameters(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.errors import UsageError
-from touchfs.indexing.serving import check_strictly, warn_of_errors
+from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
 from touchfs.node.order.partition import KEEP, TAILS
 from touchfs.token import Token
 
@@ -70,12 +70,12 @@ def command(
     kind: str,
     strict: bool,
     read_options: ReadOptions,
-) -> None:
+) -> int:
     """Write samples, in order or shuffled, and save the state.
 
     The format paths writes the path of each sample's first file, as in `touchfs ls`. Fewer samples than --take mean
     that the epoch has ended; the next call begins the next epoch. An expression is as `where` in the spec of an
-    iterator.
+    iterator. If a shard has errors, the samples of the others are written, and the exit status is 1.
 
     \b
     Example:
@@ -110,6 +110,7 @@ def command(
     output.flush()
     if save_state is not None:
         node.save_state(graph, save_state)
+    return 1 if why_unservable(dataset, strict=True) else 0
 
 
 def _write_paths(pairs: Pairs, output: BinaryIO) -> None:

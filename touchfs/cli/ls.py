@@ -16,8 +16,8 @@ from touchfs.cli.stat import format_size, format_time
 @click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @click.option("-l", "long", is_flag=True, help="Print sizes and times too.")
 @dataset_options
-def command(location: str, long: bool, read_options: ReadOptions) -> None:
-    """List a directory of a dataset, without mounting it.
+def command(location: str, long: bool, read_options: ReadOptions) -> int:
+    """List a directory of a dataset, without mounting it. The exit status is 1 if a size cannot be found.
 
     \b
     Example:
@@ -25,8 +25,11 @@ def command(location: str, long: bool, read_options: ReadOptions) -> None:
     """
     tree, entry, path = open_tree(location, read_options)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
+    status = 0
     for name, child, _ in listed:
         if long and child.size is None:  # a recording must be read to know it
             child = tree.entry(child.inode)
+            status = 1 if child.size is None else status
         before = f"{format_size(child.size):>12} {format_time(child.mtime_ns)} ".encode() if long else b""
         sys.stdout.buffer.write(before + name + (b"/" if child.is_directory else b"") + b"\n")
+    return status

@@ -13,6 +13,7 @@ from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
 from touchfs.errors import UsageError, map_os_errors
+from touchfs.indexing.serving import warn_of_errors, why_unservable
 from touchfs.lists.content import list_pieces
 from touchfs.lists.kinds import CATALOG, LEFT_OUT, NAMES
 from touchfs.lists.stored import open_lists
@@ -38,7 +39,7 @@ _KINDS = {
     "--path-prefix", metavar="DIR", default="", help="Directory that paths begin with: the mount point. [default: none]"
 )
 @dataset_options_but_kind
-def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> None:
+def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> int:
     """Write lists of a dataset for other tools.
 
     They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet. OUT is a directory
@@ -54,6 +55,7 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
     if is_directory and out is None:
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
     dataset = open_indexed(path, read_options)
+    warn_of_errors(dataset)
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)
     if is_directory and out is not None:
@@ -71,3 +73,4 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
             printable(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why"),
             err=True,
         )
+    return 1 if why_unservable(dataset, strict=True) else 0

@@ -14,8 +14,8 @@ from touchfs.cli.terminal import printable, say
 @click.command("stat")
 @click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @dataset_options
-def command(location: str, read_options: ReadOptions) -> None:
-    """Print the size, the key and the position of a file.
+def command(location: str, read_options: ReadOptions) -> int:
+    """Print the size, the key and the position of a file. The exit status is 1 if its size cannot be found.
 
     \b
     Example:
@@ -31,6 +31,7 @@ def command(location: str, read_options: ReadOptions) -> None:
     attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
     for name, value in (lines | attributes).items():
         say(f"{name + ':':<22} {printable(value)}")
+    return 1 if entry.size is None and not entry.is_directory else 0
 
 
 def format_size(size: int | None) -> str:

@@ -33,7 +33,8 @@ class Shard:
 
     `name` is its unique directory name in the tree. Sizes are in bytes; `seconds` and `timed` are the total duration
     and the number of the samples whose duration is known. `segments` counts those of all samples, `unmeasured` the
-    samples whose recording has to be read to know its length.
+    samples whose recording has to be read to know its length, `regrouped` the files that version 0.1 put into other
+    samples.
     `report` is the text of its ERROR.txt, "" if nothing is wrong.
     """
 
@@ -52,6 +53,7 @@ class Shard:
     endings: Endings
     segments: int
     unmeasured: int
+    regrouped: int = 0
 
     @property
     def mtime_ns(self) -> int:

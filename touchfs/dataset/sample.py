@@ -4,7 +4,7 @@
     sample.content("wav")    the same as a content, with a size and random access
     sample.array("wav")      the elements of a .wav or .npy
     sample.audio()           its recording, decoded, and the sampling rate
-    sample.text, sample.json()   its transcript, and its parsed .json
+    sample.text, sample.json()   its transcript, and its parsed .json, which may be compressed (`txt.gz`, `json.zst`)
     sample.path("wav")       its path in a mount, relative to the root
     "txt" in sample          whether it has a .txt; nothing is read
 
@@ -26,7 +26,9 @@ from touchfs.dataset.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory, drive
+from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.json_text import parse_json
+from touchfs.limits import LIMITS
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, recordings_among
 from touchfs.names import REPORT, ROW_JSON
@@ -159,18 +161,41 @@ class Sample(Mapping[str, bytes]):
     @property
     def text(self) -> str | None:
         """The transcript (its `.txt`), or None if it has none."""
-        return self["txt"].decode("utf-8", "replace") if "txt" in self else None
+        name = self.text_name
+        return None if name is None else self.plain(name).decode("utf-8", "replace")
+
+    @property
+    def text_name(self) -> str | None:
+        """The extension of its transcript: `txt`, or `txt.gz` and the like; None if it has none."""
+        return next((name for name in with_compressed("txt") if name in self), None)
 
     @property
     def json_name(self) -> str | None:
-        """The extension of its JSON: `json`, or `row.json` where each row has a directory; None if it has none."""
-        return next((name for name in JSON_NAMES if name in self), None)
+        """The extension of its JSON: `json`, or `row.json` where each row has a directory, or one of them with `.gz`
+        and the like; None if it has none.
+        """
+        return next((name for each in JSON_NAMES for name in with_compressed(each) if name in self), None)
+
+    def plain(self, extension: str, limit: int | None = None) -> bytes:
+        """The bytes of the file with this `extension`, decompressed if it is compressed, as `json.gz` is.
+
+        Raises NotFoundError, and FormatError if they are over `limit`; of a compressed file that is `Limits.json`
+        by default.
+        """
+        try:
+            if limit is None and plain_extension(extension) == extension:
+                return self[extension]
+            return read_plain(extension, self.content(extension), LIMITS.json if limit is None else limit)
+        except FormatError as error:
+            error.of(self.key)
+            raise
 
     def json(self) -> Any:
         """The parsed `.json`. Raises NotFoundError if it has none, FormatError if that is not JSON."""
-        content = self.content(self.json_name or JSON_NAMES[0])
+        name = self.json_name or JSON_NAMES[0]
+        self._file(name)
         try:
-            return parse_json(bytes(content.read(0, content.size)))
+            return parse_json(self.plain(name))
         except (ValueError, RecursionError) as error:
             raise FormatError(f"its .json is not JSON: {error}", key=self.key) from error
 

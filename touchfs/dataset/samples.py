@@ -84,12 +84,18 @@ class Samples(Sequence[Sample]):
         """A hash that does not depend on where data and index are, but on which samples are at the positions.
 
         It covers the view, and for each shard its name, its number of samples, and the names and sizes of its files,
-        but not Kaldi's lists beside it: what these change is the number of its segments.
+        but not Kaldi's lists beside it: what these change is the number of its segments. A shard whose samples were
+        others in version 0.1 has another fingerprint than then, even if their number is the same.
         A copy changes times and inodes, and hashing the bytes would read all of them: so files that were rewritten
         with the same sizes have the same fingerprint.
         """
         facts = [
-            (shard.name, count, sorted((name, file.size) for name, file in without_lists(shard.files).items()))
+            (
+                shard.name,
+                count,
+                sorted((name, file.size) for name, file in without_lists(shard.files).items()),
+                *([shard.regrouped] if shard.regrouped else ()),
+            )
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
         return hex_digest(json.dumps([self.view, facts]).encode())

@@ -60,7 +60,7 @@ def make_catalog(
         with progress.stage(_OPENING):
             opened = open_shard(shard_path, options, files)
         with closing(opened) as shard:
-            size, index_size = shard.size, shard.index_size
+            size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
                 made, remarks = visit(shard, shard_path, files, options, full=full, executor=executor)
             report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
@@ -88,6 +88,7 @@ def make_catalog(
         endings=made.endings,
         segments=made.segments,
         unmeasured=made.unmeasured,
+        regrouped=regrouped,
         labels=made.labels,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)

@@ -99,6 +99,7 @@ def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
         endings=facts.endings,
         segments=facts.segments,
         unmeasured=facts.unmeasured,
+        regrouped=facts.regrouped,
     )
 
 

@@ -30,6 +30,12 @@ class SampleLines:
         self.lines = (self.lines + others.lines)[:REPORTED_MAX]
 
 
+def summary(report: str) -> str:
+    """A report in one line: what it says of the shard, and the first of the lines about it."""
+    head, lines, *_ = report.split("\n\n")
+    return f"{head} {lines.splitlines()[0]}"
+
+
 def report_text(
     path: str,
     samples: int,

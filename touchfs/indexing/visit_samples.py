@@ -58,6 +58,8 @@ def visit(
         if executor is None or not isinstance(shard, _DIVIDED):
             samples = _runs(shard, range(len(shard))) if isinstance(shard, _DIVIDED) else shard
             made = _collect(progress.each(samples), contents, finder, full=full)
+            for place, field in shard.others:
+                made.add_other(place, field)
         else:
             made = SampleTables(keys_are_paths=keys_are_paths(path, files))
             named, count = tuple(files.items()), len(shard)

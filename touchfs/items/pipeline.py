@@ -51,6 +51,10 @@ class ItemReader(ABC):
     def describe(self) -> Any:
         """Return the parameters as JSON."""
 
+    def itemless(self, partition: Any) -> list[str]:
+        """Return the files of a partition that have something in them, and no text and no image of a sample."""
+        return []
+
     def __iter__(self) -> Iterator[InterleavedBatch]:
         for partition in self.partitions():
             yield from self.batches(partition)

@@ -21,8 +21,8 @@ from touchfs.dataset.recording_names import name_of, path_of
 from touchfs.dataset.sample import JSON_NAMES
 from touchfs.errors import FormatError
 from touchfs.extent import drive
+from touchfs.form.compressed_content import read_plain, with_compressed
 from touchfs.form.recordings import Decoded, Pcm
-from touchfs.limits import too_long
 from touchfs.lists.ids import RecordingIds
 from touchfs.lists.records import ListedSample, ListedUtterance
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, utterance_ids
@@ -194,16 +194,14 @@ class _ShardLister:
         Raises FormatError if one of them is too long.
         """
         files = {self._table.extension(row): row for row in rows}
-        json_name = next((name for name in JSON_NAMES if name in files), None)
+        json_name = next((name for each in JSON_NAMES for name in with_compressed(each) if name in files), None)
+        text_name = next((name for name in with_compressed("txt") if name in files), None)
         fields = {} if json_name is None else self._json(self._read(files[json_name]))
-        text = self._read(files["txt"]).decode("utf-8", "replace") if "txt" in files else None
+        text = None if text_name is None else self._read(files[text_name]).decode("utf-8", "replace")
         return fields, Segment.timed(Times(0), fields).text if text is None else text
 
     def _read(self, row: int) -> bytes:
-        content = self._shard.content(self._table, row)
-        if content.size > self._text_max:
-            raise FormatError(too_long(f"its .{self._table.extension(row)}", self._text_max))
-        return bytes(content.read(0, content.size))
+        return read_plain(self._table.extension(row), self._shard.content(self._table, row), self._text_max)
 
     def _json(self, data: bytes) -> dict[str, Any]:
         try:

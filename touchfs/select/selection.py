@@ -262,14 +262,16 @@ def _size(sample: Sample, extension: str) -> int | None:
 
 
 def _read(sample: Sample, extension: str, limit: int) -> bytes | None:
-    """Return the content of a file of a sample, or None if there is none or it is over the limit."""
-    if extension not in sample or sample.content(extension).size > limit:
+    """Return the content of a file of a sample, decompressed, or None if it is over the limit."""
+    try:
+        return sample.plain(extension, limit)
+    except FormatError:
         return None
-    return sample[extension]
 
 
 def _text(sample: Sample, limit: int) -> str | None:
-    data = _read(sample, "txt", limit)
+    name = sample.text_name
+    data = None if name is None else _read(sample, name, limit)
     return None if data is None else data.decode("utf-8", "replace")
 
 

@@ -7,9 +7,10 @@ on it is a tar or JSONL shard; only change detection still looks at the compress
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.sample import StoredSample, StoredSamples
+from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import Decompress, Options
 from touchfs.shard.single import fingerprints
@@ -38,7 +39,13 @@ class CompressedShard(StoredSamples):
             error.path = within
             raise
         self.size = self._shard.size
+        self.regrouped = self._shard.regrouped
         self.problems = [problem.replace(plain, within) for problem in self._shard.problems]
+
+    @property
+    def others(self) -> Iterable[tuple[str, Field]]:
+        """See `ShardReader.others`."""
+        return self._shard.others
 
     def close(self) -> None:
         """Close the shard, and allow the eviction of its decompressed file."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from touchfs.format.idx import INDEX_SUFFIX, MAGIC
 from touchfs.format.parquet import PARQUET_SUFFIXES
 from touchfs.posix.paths import shown_name
-from touchfs.sample import StoredSample
+from touchfs.sample import Field, StoredSample
 from touchfs.shard import single
 from touchfs.shard.options import Options
 from touchfs.shard.shar import files as shar_files
@@ -53,6 +53,16 @@ class ShardReader(Protocol):
     @property
     def remarks(self) -> Sequence[str]:
         """Oddities that do not keep anything from being shown, one line each."""
+        ...
+
+    @property
+    def others(self) -> Iterable[tuple[str, Field]]:
+        """Files that are shown and belong to no sample, with their paths."""
+        ...
+
+    @property
+    def regrouped(self) -> int:
+        """The number of files that version 0.1 put into other samples."""
         ...
 
     def __len__(self) -> int: ...

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content
+from touchfs.errors import FormatError, MissingExtraError
+from touchfs.extent import Buffer, Content, Memory
+from touchfs.form.compressed_content import plain_extension, read_plain
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.json_text import parse_json
 from touchfs.limits import too_long
@@ -79,7 +80,7 @@ class SegmentFinder:
         for field in self._fields(sample):
             try:
                 found = self._parse(field, sample)
-            except FormatError as error:
+            except (FormatError, MissingExtraError) as error:
                 problems.append(f"no segments are read from its {field.name}: {error.message}")
                 continue
             if found is not None:
@@ -114,6 +115,8 @@ class SegmentFinder:
         if content.size > self._limit:
             raise FormatError(too_long("it", self._limit, "JSON" if extension == _JSON else f".{extension}"))
         self._count(field)
+        if plain_extension(field.extension or "") != field.extension:
+            content = Memory(read_plain(field.extension or "", content, self._limit))
         if extension == _JSON:
             return segments_of_json(_decode(content.read(0, content.size)), self._json_rule)
         return parse(extension, _blocks(content), sample.key)
@@ -135,8 +138,10 @@ def _has_recording(sample: StoredSample) -> bool:
 
 @lru_cache
 def _last(extension: str | None) -> tuple[str, bool]:
-    """The last part of an extension, in lower case, and whether a name precedes it, as in `whisper.srt`."""
-    name, _, last = (extension or "").rpartition(".")
+    """The last part of an extension, in lower case, and whether a name precedes it, as in `whisper.srt`. That of a
+    compression does not count.
+    """
+    name, _, last = plain_extension(extension or "").rpartition(".")
     return last.lower(), name != ""
 
 

@@ -1,26 +1,28 @@
 """A shard that is a tar, such as WebDataset's: its members, under their own paths, grouped into samples.
 
 Members with the same key are the fields of a sample. By WebDataset's rule the key is the path up to the first dot of
-its last component, and the rest names the field; by WeNet's (`last-dot`) it is up to the last dot. The members of a
-sample need not be adjacent, as they must be for a streaming reader. A member whose field its sample already has begins
-another sample with the same key, so grouping hides nothing. The case of names is kept.
+its last component, and the rest, in lower case, names the field; by WeNet's (`last-dot`) it is up to the last dot. The
+members of a sample need not be adjacent, as they must be for a streaming reader. A member whose field its sample
+already has begins another sample with the same key, so grouping hides nothing. Members without a key, such as `README`,
+`.DS_Store` and `__info__/a.txt`, belong to no sample. They are shown, too, and all names keep their case.
 
 Path components that are empty or `.` mean nothing and are not shown: `tar -C dir -cf x.tar .` begins each path with
 `./`. The key keeps them.
 
 A link is shown as the member that it points to. Members that cannot be shown are listed in `problems`, with their
 offsets: a link that points outside the archive or to nothing, a device, bytes after the end of the archive, and damage,
-behind which nothing can be found. A directory is shown only if it contains something.
+after which nothing can be found if it is not that of one member. A directory is shown only if it contains something.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from touchfs.errors import FormatError
 from touchfs.form.plain import BYTES, SPARSE
 from touchfs.format import holes
+from touchfs.format.tar.grouping import webdataset_split
 from touchfs.format.tar.header import BLOCK
 from touchfs.format.tar.links import link_targets
 from touchfs.format.tar.members import Member, MemberType, ReadAhead, scan
@@ -34,14 +36,16 @@ from touchfs.source.fingerprint import Files
 
 _REPORT_EVERY = 256
 _LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
+_WITHOUT_CONTENT = (MemberType.DIRECTORY, MemberType.METADATA)
 
 
-def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
-    """Split the name of a member into key and field. The field is empty if no dot follows a first letter."""
-    start = name.rfind("/") + 1
-    dot = name.find(".", start) if key_rule == FIRST_DOT else name.rfind(".", start)
-    is_whole = dot <= start or (dot == start + 1 and name[start] == ".")
-    return (name, "") if is_whole else (name[:dot], name[dot + 1 :])
+def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str] | None:
+    """Split the name of a member into key and extension; None if it has no key by WebDataset's rule."""
+    found = webdataset_split(name)
+    if found is None or key_rule == FIRST_DOT:
+        return found
+    key, _, extension = name.rpartition(".")
+    return key, extension
 
 
 class TarShard(StoredSamples):
@@ -62,6 +66,7 @@ class TarShard(StoredSamples):
         except BaseException:
             self.close()
             raise
+        self._others: list[Member] = []
         self._samples = self._group(options.key_rule)
 
     def close(self) -> None:
@@ -74,22 +79,27 @@ class TarShard(StoredSamples):
     def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads nothing."""
         key, fields = self._samples[ordinal]
-        shown = {name: self._field(key, name, member) for name, member in fields.items()}
+        shown = {name: self._field(name, member, member.name[len(key) + 1 :]) for name, member in fields.items()}
         return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
+
+    @property
+    def others(self) -> Iterator[tuple[str, Field]]:
+        """See `ShardReader.others`."""
+        return ((member.name, self._field(None, member)) for member in self._others)
 
     def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
         """The first recording whose header has its length, else the first one."""
         for name, member in members.items():
-            if (sound := self._sounds.get(member.offset)) is not None and member.name.endswith(SUFFIXES):
+            if (sound := self._sounds.get(member.offset)) is not None and member.name[-5:].lower().endswith(SUFFIXES):
                 return StoredRecording.measured(fields[name], sound)
         return UnmeasuredRecording.first(fields.values())
 
-    def _field(self, key: str, name: str, member: Member) -> Field:
-        extension = None if member.name == key else name
+    def _field(self, extension: str | None, member: Member, written: str | None = None) -> Field:
+        name = extension or ""
         if member.pieces is None:
-            return Field(name, self._name, member.offset, member.size, BYTES, extension)
+            return Field(name, self._name, member.offset, member.size, BYTES, extension, written=written)
         pieces = holes.pack(member.size, member.pieces)
-        return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces)
+        return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces, written=written)
 
     def _scan(self) -> list[Member]:
         """The files in the tar, each under its own name. A link becomes the file that it points to.
@@ -101,7 +111,7 @@ class TarShard(StoredSamples):
             ahead = ReadAhead(self._file.read, self.size)
             for member in scan(ahead):
                 found.append(member)
-                if member.name.endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
+                if member.name[-5:].lower().endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
                     self._sounds[member.offset] = sound
                 if len(found) % _REPORT_EVERY == 0:
                     reached(member.end, self.size)
@@ -119,7 +129,9 @@ class TarShard(StoredSamples):
             target = found[place] if (place := targets.get(position)) is not None else member
             if target.kind is MemberType.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not MemberType.DIRECTORY or member.kind in _LINKS:
+                if member.problem:
+                    self.problems.append(f"{_name(member)} {member.problem} (at byte {member.header_offset})")
+            elif target.kind not in _WITHOUT_CONTENT or member.kind in _LINKS:
                 self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
         return shown
 
@@ -127,19 +139,32 @@ class TarShard(StoredSamples):
         samples: list[tuple[str, dict[str, Member]]] = []
         last: dict[str, dict[str, Member]] = {}  # by key, the fields of its last sample
         for member in self._members:
-            key, field = split_name(member.name, key_rule)
+            split = split_name(member.name, key_rule)
+            if split is None:
+                self._others.append(member)
+                continue
+            key, extension = split
+            field = extension.lower()
             fields = last.get(key)
             if fields is None or field in fields:
+                # Version 0.1 split names at the first dot after a letter of the last component, and kept their case.
+                if key.endswith("/") or (fields is not None and fields[field].name != member.name):
+                    self.regrouped += 1
                 fields = last[key] = {}
                 samples.append((key, fields))
             fields[field] = member
+        self.regrouped += len(self._others)
         return samples
 
 
 def _problem(member: Member) -> str:
-    name = os.fsencode(member.name).decode("utf-8", "replace")
     if member.kind is MemberType.GARBAGE:
         return f"{member.size} bytes after the end of the archive are not a tar"
     if member.kind in _LINKS:
-        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not a file of the archive: not shown"
-    return f"{name!r} is a device, a pipe or the like: not shown"
+        link = f"is a {member.kind.value} to {member.link!r}, which is not a file of the archive"
+        return f"{_name(member)} {link}: not shown"
+    return f"{_name(member)} {member.problem}: not shown"
+
+
+def _name(member: Member) -> str:
+    return repr(os.fsencode(member.name).decode("utf-8", "replace"))

@@ -7,8 +7,8 @@ from touchfs.extent import Buffer, drive
 from touchfs.format.tar.members import Member, MemberType, ReadAhead
 from touchfs.media import duration
 
-# Decided by name, so that the data of other members is never read.
-SUFFIXES = (".wav", ".flac", ".WAV", ".FLAC")
+# Decided by name in lower case, so that the data of other members is never read.
+SUFFIXES = (".wav", ".flac")
 
 
 def measure(member: Member, ahead: ReadAhead) -> duration.AudioInfo | None:

@@ -5,7 +5,8 @@ store. Its name there is a hash of its path and its `Fingerprint`, so a changed 
 `DecompressedFile` of the old version raises ChangedError.
 
 All four formats may have several members (frames, streams) end to end, and zeros after them, as tapes are padded.
-Other trailing data is damage. So is an end within a member: the data before it is not served, as it may be wrong.
+Other trailing data is ignored with a warning in gzip and bzip2 files, as their own programs do, and is damage in the
+others. An end within a member is damage: the data before it is not served, as it may be wrong.
 
 Decompressors get little input at a time, so their output fits into memory, whatever it claims: 4 KiB become 4 MiB
 (gzip), 30 MiB (xz), 80 MiB (bzip2) or 128 MiB (Zstandard) at most. The store's limit bounds the total output; if the
@@ -15,17 +16,19 @@ size is known in advance and too large, the file is refused at once.
 from __future__ import annotations
 
 import bz2
+import io
+import logging
 import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
 from touchfs.extras import install_hint
 from touchfs.names import hex_digest
-from touchfs.posix.paths import absolute, resolved
+from touchfs.posix.paths import absolute, resolved, shown
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.data import DATA
@@ -34,6 +37,8 @@ from touchfs.source.local import LocalFile
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
+
+log = logging.getLogger(__name__)
 
 # The ends of names, in small letters: those of JSON lines, and of what is compressed.
 LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -46,6 +51,8 @@ STEP_SIZE = 1 << 12
 # xz files made with `-9` need 64 MiB.
 XZ_MEMORY_MAX = 1 << 30
 _XZ_INDEX_MAX = 1 << 20
+# Of deflate: two bits may stand for 258 bytes.
+_GZIP_RATIO_MAX = 1032
 
 
 class Decompressor(Protocol):
@@ -68,18 +75,21 @@ class Decompressor(Protocol):
 
 class Codec(NamedTuple):
     """A compression format. `member` makes a decompressor; `errors` are those that it raises. `size_at_least` reads a
-    lower bound of the decompressed size from the file's header or footer; 0 if it has none.
+    lower bound of the decompressed size from the file's header or footer; 0 if it has none. After a member, data that
+    does not begin with `magic` is ignored; if that is empty, such data is damage.
     """
 
     name: str
     member: Callable[[], Decompressor]
     errors: tuple[type[Exception], ...]
     size_at_least: Callable[[StoredFile], int]
+    magic: bytes = b""
 
 
 def _gzip_size(file: StoredFile) -> int:
-    """The last four bytes are the size of the last member, modulo 2^32."""
-    return int.from_bytes(file.read(file.size - 4, 4), "little") if file.size >= 18 else 0
+    """The last four bytes are the size of the last member, modulo 2^32, unless other data follows it."""
+    size = int.from_bytes(file.read(file.size - 4, 4), "little") if file.size >= 18 else 0
+    return size if size <= _GZIP_RATIO_MAX * file.size else 0
 
 
 def _xz_size(file: StoredFile) -> int:
@@ -123,9 +133,9 @@ def _zstd() -> Codec:
     return Codec("Zstandard", member, (zstandard.ZstdError,), size_at_least)
 
 
-_GZIP = Codec("gzip", lambda: zlib.decompressobj(wbits=31), (zlib.error,), _gzip_size)
+_GZIP = Codec("gzip", lambda: zlib.decompressobj(wbits=31), (zlib.error,), _gzip_size, b"\x1f\x8b")
 _XZ = Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_MAX), (lzma.LZMAError,), _xz_size)
-_BZIP2 = Codec("bzip2", bz2.BZ2Decompressor, (OSError,), lambda file: 0)
+_BZIP2 = Codec("bzip2", bz2.BZ2Decompressor, (OSError,), lambda file: 0, b"BZh")
 _BY_SUFFIX: dict[str, Callable[[], Codec]] = {
     ".gz": lambda: _GZIP,
     ".tgz": lambda: _GZIP,
@@ -157,17 +167,20 @@ def codec_of(path: str) -> Codec:
         raise MissingExtraError(message, path=path) from error
 
 
-def decompress(codec: Codec, steps: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file whose bytes come in steps of at most `STEP_SIZE`.
+def decompress(codec: Codec, steps: Iterable[bytes], path: str = "its file") -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file whose bytes come in steps of at most `STEP_SIZE`. A warning names `path`.
 
     Raises FormatError with the offset in the compressed file.
     """
     member: Decompressor | None = None
     is_empty = True
-    offset = size = 0
+    offset = size = ignored = 0
     for step in steps:
         data = step if member else step.lstrip(b"\0")
         while data:
+            if ignored or not (is_empty or member or codec.magic.startswith(data[: len(codec.magic)])):
+                ignored += len(data)
+                break
             is_empty = False
             member = member or codec.member()
             piece = _step(codec, member, data, offset, size)
@@ -180,7 +193,45 @@ def decompress(codec: Codec, steps: Iterable[bytes]) -> Iterator[bytes]:
     if is_empty:
         raise FormatError(f"is empty: there is no {codec.name} data in it", offset=offset)
     if member:
-        raise FormatError(f"its {codec.name} data was cut off, after {size:,} decompressed bytes", offset=offset)
+        message = f"cannot be decompressed: its {codec.name} data was cut off, after {size:,} decompressed bytes"
+        raise FormatError(message, offset=offset)
+    if ignored:
+        log.warning("%s: %s bytes after its %s data are ignored", shown(path), f"{ignored:,}", codec.name)
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes as a file that is read from its beginning to its end."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            try:
+                self._left = memoryview(next(self._pieces))
+            except StopIteration:
+                return 0
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+def decompressed_stream(path: str, file: BinaryIO) -> BinaryIO:
+    """The decompressed bytes of an open file with this path, to be read in order. Reading raises FormatError."""
+    steps = iter(lambda: file.read(STEP_SIZE), b"")
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            yield from decompress(codec_of(path), steps, path)
+        except FormatError as error:
+            error.at(path)
+            raise
+
+    return io.BufferedReader(_Pieces(pieces()), BLOCK_SIZE)
 
 
 def _step(codec: Codec, member: Decompressor, data: bytes, offset: int, size: int) -> bytes:
@@ -217,7 +268,9 @@ def decompressed(
 
     try:
         at_least = codec.size_at_least(file)
-        return Scratch.configured().make(name or scratch_name(path, fingerprint), decompress(codec, steps()), at_least)
+        return Scratch.configured().make(
+            name or scratch_name(path, fingerprint), decompress(codec, steps(), path), at_least
+        )
     except TouchfsError as error:
         error.at(path)
         raise

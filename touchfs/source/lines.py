@@ -6,7 +6,6 @@ line's CRC-32 verifies that it is unchanged, so a different file, or a command w
 
 from __future__ import annotations
 
-import gzip
 import os
 import subprocess
 import zlib
@@ -17,6 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 from touchfs.errors import ChangedError, FormatError, SourceError, os_error
 from touchfs.limits import LIMITS, too_long
 from touchfs.source.data import DATA
+from touchfs.source.decompressed import decompressed_stream
 
 PIPE = "pipe:"
 _LINE_MAX = 1 << 30  # longest line in states of version 0.1, which had no other limit
@@ -61,9 +61,7 @@ def open_stream(path: str) -> Iterator[BinaryIO]:
         return
     try:
         with DATA.stream(path) as file:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.lower().endswith(".gz") else file
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(f"cannot be decompressed: {error}", path=path) from error
+            yield decompressed_stream(path, file) if path.lower().endswith(".gz") else file
     except OSError as error:
         raise os_error(error, path) from error
 
@@ -87,7 +85,7 @@ def _skip_to(file: BinaryIO, position: LinePosition, path: str, limit: int) -> N
     if position != START and not (0 < position.size <= longest and position.offset < 1 << 62):
         raise FormatError(f"there is no line of {position.size} bytes before byte {position.offset}", path=path)
     before = position.offset - position.size
-    if path.startswith(PIPE):
+    if path.startswith(PIPE) or path.endswith(".gz"):
         for _ in _blocks(file, before):
             pass
     else:

@@ -1,4 +1,7 @@
-"""A stream of a shard of any kind, opened as for indexing. A cursor is an ordinal."""
+"""A stream of a shard of any kind, opened as for indexing.
+
+A cursor is an ordinal; then, if version 0.1 had other samples, `ShardReader.regrouped`, so that its states are refused.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,6 @@ class ShardStream:
         return sorted((name, fingerprint.size) for name, fingerprint in fingerprints(self.path).items())
 
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
-        (start,) = cursor_numbers(cursor, 1)
         problems = ProblemLog(self.source)
         if is_shard(self.path):
             check_first_line(self.source, *first_line(self.path, self._options.limits.json))
@@ -53,13 +55,18 @@ class ShardStream:
             raise
         with closing(opened) as shard:
             samples = cast(StoredSamples, shard)
+            behind = [shard.regrouped] if shard.regrouped else []
+            if behind and len(cursor) == 1:
+                problem = "the state is of version 0.1, which counted other samples: begin anew"
+                raise FormatError(problem, path=self.source)
+            start = cursor_numbers(cursor, 1 + len(behind))[0]
             if start > len(samples):
                 raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
             for problem in shard.problems:
                 problems.add(problem)
             contents = FieldContents(self.path, shard.files, self._options.limits)
             for ordinal in range(start, len(samples)):
-                yield [ordinal + 1], partial(self._sample, samples, contents, ordinal, problems)
+                yield [ordinal + 1, *behind], partial(self._sample, samples, contents, ordinal, problems)
         problems.close()
 
     def _sample(self, samples: StoredSamples, contents: FieldContents, ordinal: int, problems: ProblemLog) -> Sample:

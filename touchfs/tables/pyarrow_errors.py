@@ -23,4 +23,6 @@ class pyarrow_errors:
         # LookupError: pyarrow has no class for some types, as intervals of months.
         foreign = (load_pyarrow().ArrowException, ArithmeticError, LookupError, OSError, StopIteration, TypeError)
         if isinstance(error, (*foreign, ValueError)) and not isinstance(error, TouchfsError):
-            raise FormatError(f"{self._what} cannot be read: {error}", offset=self._offset) from error
+            # The text of a LookupError is the number of a type.
+            reason = f"pyarrow has no values of type {error}" if isinstance(error, LookupError) else error
+            raise FormatError(f"{self._what} cannot be read: {reason}", offset=self._offset) from error

@@ -13,11 +13,15 @@ from touchfs.sample import Field
 
 
 class ViewFile(NamedTuple):
-    """One file of a sample. `extension` is the end of its name; `part` the number of the segment, 0 for samples."""
+    """One file of a sample: its `extension` as a key, and `part`, the number of the segment, 0 for samples.
+
+    `written` is the extension in the file's name, None if it is the same.
+    """
 
     extension: str | None
     field: Field
     part: int = 0
+    written: str | None = None
 
     @classmethod
     def text(cls, extension: str, source: Field, text: str, part: int = 0) -> ViewFile:
@@ -28,6 +32,11 @@ class ViewFile(NamedTuple):
             data = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         field = Field(source.name, source.source, source.offset, source.size, INLINE, extension, detail=data)
         return cls(extension, field, part)
+
+    @property
+    def ending(self) -> str | None:
+        """The extension in its name."""
+        return self.extension if self.written is None else self.written
 
     @property
     def label(self) -> str:

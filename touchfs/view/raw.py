@@ -15,7 +15,7 @@ def files(sample: StoredSample) -> list[ViewFile]:
     shown: dict[str | None, ViewFile] = {}
     for field in sample.fields.values():
         extension = f"{field.name}.{field.extension or ''}" if field.extension in shown else field.extension
-        shown[extension] = ViewFile(extension, field)
+        shown[extension] = ViewFile(extension, field, written=field.written)
     if sample.metainfo.text is not None:
         shown["txt"] = ViewFile.text("txt", sample.fields[sample.metainfo_field], sample.metainfo.text)
     return list(shown.values())

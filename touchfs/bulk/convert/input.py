@@ -15,6 +15,7 @@ from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.form.compressed_content import plain_extension, read_plain
 from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
 from touchfs.limits import too_large
 from touchfs.progress import stage
@@ -112,6 +113,7 @@ class Files:
         self._leave_out = leave_out
         self._new_names = new_names
         self._limit = options.limits.decoded
+        self._text_limit = options.limits.json
 
     def close(self) -> None:
         """Close the files of the shard that were read."""
@@ -133,6 +135,9 @@ class Files:
         if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
             raise FormatError(too_large(self._limit))
         content = self._contents.content(file.field)
+        stored = file.field.extension or ""
+        if file.extension != stored and file.extension == plain_extension(stored):
+            return read_plain(stored, content, self._text_limit)
         return content.read(0, content.size)
 
     def with_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.form.compressed_content import plain_extension
 from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object, shown_time
 from touchfs.json_text import parse_json
@@ -88,12 +89,18 @@ def same_names(extensions: Collection[str]) -> Mapping[str, str]:
 
 
 def plain_names(extensions: Collection[str]) -> Mapping[str, str]:
-    """New extensions for files of a sample without `json`: `row.json` is its JSON, and the only `NAME.wav` or the like
-    its recording.
+    """New extensions for files of a sample. Compressed JSON and text become plain. Of a sample without `json`,
+    `row.json` is its JSON, and the only `NAME.wav` or the like its recording.
     """
-    if JSON in extensions:
-        return {}
-    names = {ROW_JSON: JSON} if ROW_JSON in extensions else {}
+    names: dict[str, str] = {}
+    for extension in extensions:
+        plain = plain_extension(extension)
+        if (plain in (JSON, TEXT) or is_value(plain)) and plain not in (*extensions, *names.values()):
+            names[extension] = plain
+    if JSON in extensions or JSON in names.values():
+        return names
+    if ROW_JSON in extensions:
+        names[ROW_JSON] = JSON
     found = [extension for extension in extensions if coding_of(extension) in AUDIO]
     return names | {found[0]: coding_of(found[0])} if len(found) == 1 else names
 

@@ -41,7 +41,8 @@ class ShardPartition(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class InterleaveReport:
     """The number of shards in the output, and of those that this run wrote; their samples, rows, and rows that are
-    frames of TIFFs that could not be copied, and were encoded again without loss.
+    frames of TIFFs that could not be copied, and were encoded again without loss. `itemless` are the source files in
+    which nothing interleaved was found: a shard of such files alone is not written.
     """
 
     shards: int
@@ -49,6 +50,14 @@ class InterleaveReport:
     samples: int
     rows: int
     reencoded_frames: int
+    itemless: tuple[str, ...] = ()
+
+
+class _Written(NamedTuple):
+    """The file of a partition, None if its files are all `itemless`."""
+
+    file: WrittenFile | None
+    itemless: list[str]
 
 
 def interleave(
@@ -73,12 +82,14 @@ def interleave(
             written = _write_missing(pipeline, pipeline.writer, partitions, Path(output), executor, progress)
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
+    files = [shard.file for shard in written if shard.file is not None]
     return InterleaveReport(
-        len(partitions),
-        len(written),
-        sum(shard.samples for shard in written),
-        sum(shard.rows for shard in written),
-        sum(shard.reencoded_frames for shard in written),
+        len(partitions) - (len(written) - len(files)),
+        len(files),
+        sum(file.samples for file in files),
+        sum(file.rows for file in files),
+        sum(file.reencoded_frames for file in files),
+        tuple(path for shard in written for path in shard.itemless),
     )
 
 
@@ -108,7 +119,7 @@ def _write_missing(
     output: Path,
     executor: Executor | None,
     progress: Progress,
-) -> list[WrittenFile]:
+) -> list[_Written]:
     tasks = [(task, task.partition.size) for task in starmap(ShardPartition, enumerate(partitions))]
     missing = [task for task in tasks if not os.path.exists(output / (task[0].stem + writer.suffix))]
     total = sum(size for _, size in tasks)
@@ -121,6 +132,9 @@ def _write_missing(
     return list(jobs.run_sized(write, missing, executor, progress=report))
 
 
-def _write(output: Path, pipeline: Pipeline, writer: ItemWriter, task: ShardPartition) -> WrittenFile:
+def _write(output: Path, pipeline: Pipeline, writer: ItemWriter, task: ShardPartition) -> _Written:
+    itemless = pipeline.reader.itemless(task.partition)
+    if itemless and len(itemless) == len(task.partition.files):
+        return _Written(None, itemless)
     with unfinished.join_plan(output):
-        return pipeline.write(task.partition, writer.named(task.stem))
+        return _Written(pipeline.write(task.partition, writer.named(task.stem)), itemless)

@@ -14,9 +14,11 @@ from touchfs.bulk.tables.item import KEY, Item
 from touchfs.bulk.tables.writers import TableSettings
 from touchfs.dataset.sample import JSON_NAMES
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.extent import Memory
 from touchfs.features import Features, File, Value
+from touchfs.form.compressed_content import read_plain, with_compressed
 from touchfs.json_text import parse_json
-from touchfs.limits import too_large, too_long
+from touchfs.limits import too_large
 from touchfs.posix.paths import absolute, is_url
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
@@ -96,11 +98,10 @@ class DatasetItems:
             if sample.problem:
                 raise FormatError(sample.problem)
             found = {file.label: file for file in files.of(sample)}
-            extension = next((each for each in JSON_NAMES if each in found), None)
+            names = (name for each in JSON_NAMES for name in with_compressed(each))
+            extension = next((each for each in names if each in found), None)
             data = b"" if extension is None else files.read(found[extension])
-            if len(data) > self._options.limits.json:
-                raise FormatError(too_long(f"its .{extension}", self._options.limits.json))
-            values = _object(bytes(data))
+            values = _object(read_plain(extension or "", Memory(bytes(data)), self._options.limits.json))
         except (FormatError, NotFoundError) as error:
             self._problem(where, error)
             return

@@ -111,7 +111,8 @@ def _parse_chunk(reader: CompactReader, end: int) -> ParquetChunk:
         if not (_DATA_START <= offset <= end and 0 <= size <= end - offset):
             raise reader.error(f"{size:,} bytes of a column at byte {offset:,}, which is not in the file")
     if found.values < 0 or (found.nulls is not None and not 0 <= found.nulls <= found.values):
-        raise reader.error(f"a column of {found.values} values and {found.nulls} nulls")
+        nulls = "" if found.nulls is None else f", of which {found.nulls} are null"
+        raise reader.error(f"a column of {found.values} values{nulls}")
     return ParquetChunk(found.codec, found.values, start, found.size, index, found.nulls)
 
 

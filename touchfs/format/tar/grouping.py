@@ -9,7 +9,7 @@
     wids         as Energon, but files that begin with a dot count.
     members      every file is a sample.
 
-Source: lhotse/indexing.py, Megatron-Energon's prepare.py, wids/wids.py, NeMo's
+Source: lhotse/indexing.py, Megatron-Energon's prepare.py, webdataset/tariterators.py, wids/wids.py, NeMo's
 nemo/collections/common/data/lhotse/indexed_adapters.py.
 """
 
@@ -27,7 +27,8 @@ INDEX_SUFFIX = ".idx"
 WDS_V2_SUFFIX = ".wds-v2.idx"
 COMPANION_SUFFIX = ".meta.json"  # appended to the name of the index
 
-_KEY = re.compile(r"((?:.*/)?[^./]+)\.[^/]*", re.DOTALL)
+# WebDataset's own pattern, which Energon has too: a key may end in a slash, as that of `a/.b`.
+_NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
 _WIDS_KEY = re.compile(r"((?:.*/)?[^./]*)\.[^/]*", re.DOTALL)
 _PRIVATE = re.compile(r"__[^/]*__(?:/|$)")
 _METADATA = ".json"
@@ -170,10 +171,16 @@ class StrictRunGrouping:
             raise FormatError(message, offset=self._offset)
 
 
+def webdataset_split(name: str) -> tuple[str, str] | None:
+    """Key and extension of a file by WebDataset's rule; None if the file belongs to no sample."""
+    found = None if _PRIVATE.match(name) else _NAME.fullmatch(name)
+    return None if found is None else (found[1], found[2])
+
+
 def webdataset_key(name: str) -> str:
     """Return the key of a file by WebDataset's rule; empty if the file belongs to no sample."""
-    found = None if _PRIVATE.match(name) else _KEY.fullmatch(name)
-    return found[1] if found else ""
+    found = webdataset_split(name)
+    return found[0] if found else ""
 
 
 def _wids_key(name: str) -> str:

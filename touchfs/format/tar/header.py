@@ -9,7 +9,9 @@ Source: pax in POSIX.1-2017, tar(5) of libarchive, "Basic Tar Format" in GNU tar
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Callable, Container
 from functools import lru_cache
 from zlib import adler32
 
@@ -29,7 +31,11 @@ _USTAR = b"ustar\0" + b"00"
 _NO_CHECKSUM = b" " * 8
 _ADLER_BASE = 65521
 _LOW_16 = 0xFFFF
-_DIGITS_MAX = 20
+# A record's length and keyword. Extended attributes have the longest ones, and these are not read.
+_RECORD = re.compile(rb"0*([0-9]{1,19}) ([^=]+)=")
+_RECORD_HEAD, _PAX_BLOCK = 2**12, 2**16
+# Limit for the records of one member that are read: for the map of a sparse file, and names.
+VALUES_MAX = 2**20
 
 
 # Name (with the ustar prefix) and link as stored, size in bytes, mtime in seconds, type. Numbers are not checked, and
@@ -43,9 +49,13 @@ def parse_header(block: bytes, offset: int) -> Header:
     try:
         if adler32(block) & _LOW_16 != _expected_adler(checksum) and not _sums_signed(block, checksum):
             raise FormatError("not a tar header: its checksum is wrong", offset=offset)
-        length, seconds = parse_number(size), parse_number(mtime)
+        length = parse_number(size)
     except ValueError as error:
         raise FormatError(f"not a tar header: {error}", offset=offset) from error
+    try:
+        seconds = parse_number(mtime)
+    except ValueError:  # a time is no reason to fail
+        seconds = 0
     name = name.partition(b"\0")[0]
     if prefix[0] and magic == b"ustar\0":  # GNU tar, whose magic is "ustar ", has other fields there
         name = prefix.partition(b"\0")[0] + b"/" + name
@@ -85,22 +95,35 @@ def _sums_signed(block: bytes, checksum: bytes) -> bool:
     return total == parse_number(checksum)
 
 
-def parse_pax(data: bytes, offset: int) -> list[tuple[bytes, bytes]]:
-    """Parse PAX records, from data at `offset` of the tar, to keywords and values. Raises FormatError."""
-    records = []
-    at = 0
-    while at < len(data):
-        space = data.find(b" ", at, at + _DIGITS_MAX)
-        digits = data[at:space] if space > 0 else b""
-        end = at + int(digits) if digits.isdigit() else 0
-        keyword, equals, value = data[space + 1 : max(end - 1, 0)].partition(b"=")
-        if not (keyword and equals) or data[end - 1 : end] != b"\n":
-            if not data.rstrip(b"\0")[at:]:  # the size includes padding
-                break
-            raise FormatError(f"not a PAX record: {data[at : at + 40]!r}", offset=offset + at)
-        records.append((keyword, value))
-        at = end
-    return records
+def parse_pax(
+    read: Callable[[int, int], bytes], offset: int, size: int, keywords: Container[bytes]
+) -> tuple[list[tuple[bytes, bytes]], str]:
+    """Parse the PAX records with these keywords, from `size` bytes at `offset` of the tar: keywords and values.
+
+    Of others only the beginning is read. At a record that is not valid parsing ends, as in GNU tar and bsdtar: the text
+    returned says which it is, "" if none. So it does with more than `VALUES_MAX` bytes of records.
+    """
+    records: list[tuple[bytes, bytes]] = []
+    left, end = VALUES_MAX, offset + size
+    data, start = b"", offset
+    while offset < end:
+        if offset + _RECORD_HEAD > start + len(data) < end:
+            data, start = read(offset, min(_PAX_BLOCK, end - offset)), offset
+        at = offset - start
+        found = _RECORD.match(data, at)
+        length = int(found[1]) if found else 0
+        last = offset + length - 1
+        if found is None or not found.end() + start <= last < end or read(last, 1) != b"\n":
+            is_padding = not data[at:].strip(b"\0")  # which the size may include
+            return records, "" if is_padding else f"{data[at : at + 40]!r} at byte {offset} is not a PAX record"
+        if found[2] in keywords:
+            left -= length
+            if left < 0:
+                return records, f"over {VALUES_MAX} bytes of PAX records at byte {offset}"
+            value = start + found.end()
+            records.append((found[2], read(value, last - value)))
+        offset = last + 1
+    return records, ""
 
 
 def build_header(name: str, size: int, mtime: int = 0) -> bytes:

@@ -5,8 +5,9 @@ members of a tar at once, and there can be millions; so they are yielded one by 
 
 All dialects of tar are understood: the format of 1979, ustar, PAX, GNU's long names, big numbers and sparse files, and
 concatenated archives (zero blocks end an archive, but another one may follow). Zero blocks at the end may be missing.
-Data after the end of an archive that does not begin with a header is yielded as a last member of type GARBAGE. Any
-other error raises FormatError, after all members before it.
+Data after the end of an archive that does not begin with a header is yielded as a last member of type GARBAGE. What
+is wrong with one member alone is its `problem`: then an extension header or a map of holes is not used. Any other error
+raises FormatError, after all members before it.
 
 Source: pax in POSIX.1-2017, tar(5) of libarchive, GNU tar's manual, Lib/tarfile.py.
 """
@@ -26,7 +27,7 @@ from touchfs.format.tar.header import BLOCK, Header, parse_header, parse_pax
 Read = Callable[[int, int], Buffer]
 _Read = Callable[[int, int], bytes]
 
-# Limit for all extension headers and records of one member. Linux allows 64 KiB for each extended attribute.
+# Limit for a name. Linux allows 4 KiB.
 EXTENSION_SIZE_MAX = 2**20
 # From a little more than the headers of a pair to a size that fits a processor's own cache.
 _READ_MIN, _READ_MAX = 2**11, 2**16
@@ -36,8 +37,11 @@ _GLOBAL, _LONG_NAME, _LONG_LINK, _OLD_SPARSE = b"g", b"L", b"K", b"S"
 _EXTENSIONS = frozenset((b"x", b"X", _GLOBAL, _LONG_NAME, _LONG_LINK))
 _FILE, _OLD_FILE = b"0", b"\0"
 _WITHOUT_DATA = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))  # whatever their size says
-_KEYWORDS = frozenset((b"path", b"linkpath", b"size", b"mtime")) | tar_sparse.PAX_KEYWORDS
-_TIME = re.compile(rb"(-?)([0-9]{1,11})(?:\.([0-9]*))?")
+# Of a file that goes on from another volume; its header has another name, and is that of an ordinary file.
+_VOLUME_FILE = b"GNU.volume.filename"
+_KEYWORDS = frozenset((b"path", b"linkpath", b"size", b"mtime", _VOLUME_FILE)) | tar_sparse.PAX_KEYWORDS
+_RECORDS = _KEYWORDS | frozenset(tar_sparse.PAX_PAIR)
+_TIME = re.compile(rb"(-?)0*([0-9]{1,11})(?:\.([0-9]*))?")
 _SECOND_NS = 10**9
 _SECONDS_MAX = 2**63 // _SECOND_NS - 1  # times farther from 1970 do not fit 64 bits, and are clamped to this
 _DIGITS_MAX = 20
@@ -50,7 +54,8 @@ class MemberType(enum.Enum):
     DIRECTORY = "directory"
     HARD_LINK = "hard link"
     SYMBOLIC_LINK = "symbolic link"
-    OTHER = "other"  # a device, a pipe, or an extension of one tar program
+    METADATA = "metadata"  # a volume label, or an access control list of the next member
+    OTHER = "other"  # a device, a pipe, or something else that is no whole file: `Member.problem` says what
     GARBAGE = "garbage"  # data after the end of the archive
 
 
@@ -69,7 +74,13 @@ _KINDS = {
     b"2": MemberType.SYMBOLIC_LINK,
     b"5": MemberType.DIRECTORY,
     b"D": MemberType.DIRECTORY,
+    b"V": MemberType.METADATA,
+    b"A": MemberType.METADATA,
 }
+_DUMP_DIRECTORY = b"D"  # of `tar -g`; its data is a list of files
+_DEVICE = "is a device, a pipe or the like"
+_CONTINUED = "goes on from another volume of `tar -M`"
+_PROBLEMS = {b"3": _DEVICE, b"4": _DEVICE, b"6": _DEVICE, b"M": _CONTINUED}
 
 
 class Member(NamedTuple):
@@ -83,6 +94,7 @@ class Member(NamedTuple):
     link: str
     mtime_ns: int
     pieces: tar_sparse.SparseMap | None = None  # of a sparse file: (offset in the file, size), stored end to end
+    problem: str = ""
 
     @property
     def stored(self) -> int:
@@ -113,6 +125,7 @@ def scan(source: ReadAhead) -> Iterator[Member]:
     common: dict[bytes, bytes] = {}  # PAX records for all following members
     own: dict[bytes, bytes] = {}  # PAX records for the next member
     first = None  # offset of the first extension header before the member's own header
+    problem = ""
     ended = False
     offset = 0
     while offset + BLOCK <= size:
@@ -131,28 +144,29 @@ def scan(source: ReadAhead) -> Iterator[Member]:
         ended = False
         start = offset if first is None else first
         offset += BLOCK
-        plain = kind == _FILE and first is None and not common
+        plain = kind == _FILE and first is None and not (common or problem)
         if plain and 0 <= length <= size - offset and 0 <= mtime <= _SECONDS_MAX:
             # Nearly all members are plain: without this branch, or with Member's constructor, scanning takes 1.5 times
             # as long.
             text = name.decode("utf-8", "surrogateescape")
-            yield new(Member, (text, _FILE_KIND, start, offset, length, "", mtime * _SECOND_NS, None))
+            yield new(Member, (text, _FILE_KIND, start, offset, length, "", mtime * _SECOND_NS, None, ""))
             offset += length + -length % BLOCK
         elif kind in _EXTENSIONS:
-            end = offset + _padded(length)
-            if not 0 <= length <= size - offset or end - start > EXTENSION_SIZE_MAX:
+            if not 0 <= length <= size - offset:
                 raise FormatError(f"a tar header declares an extension of {length} bytes", offset=start)
-            fields = _extension(kind, ahead(offset, length), offset)
+            fields, wrong = _extension(kind, ahead, offset, length)
+            problem = problem or wrong
             if kind == _GLOBAL:
                 common |= fields
             else:
                 own |= fields
                 first = start
-            offset = end
+            offset += _padded(length)
         else:
             member = _member(header, block, {**common, **own}, start, offset, size, ahead)
-            yield member
-            own, first = {}, None
+            yield member._replace(problem=problem) if problem and not member.problem else member
+            common.pop(_VOLUME_FILE, None)
+            own, first, problem = {}, None, ""
             offset = member.end
     if first is not None:
         raise FormatError("the tar ends between the headers of a member", offset=first)
@@ -163,16 +177,17 @@ def scan(source: ReadAhead) -> Iterator[Member]:
         yield Member("", MemberType.GARBAGE, offset, offset, left, "", 0)
 
 
-def _extension(kind: bytes, data: bytes, offset: int) -> dict[bytes, bytes]:
-    if kind == _LONG_NAME:
-        return {b"path": data.partition(b"\0")[0]}
-    if kind == _LONG_LINK:
-        return {b"linkpath": data.partition(b"\0")[0]}
-    records = parse_pax(data, offset)
+def _extension(kind: bytes, read: _Read, offset: int, length: int) -> tuple[dict[bytes, bytes], str]:
+    """The fields of an extension header with its data at `offset`, and what is wrong with it, "" if nothing."""
+    if kind in (_LONG_NAME, _LONG_LINK):
+        if length > EXTENSION_SIZE_MAX:
+            return {}, f"has a name of {length} bytes"
+        return {b"path" if kind == _LONG_NAME else b"linkpath": read(offset, length).partition(b"\0")[0]}, ""
+    records, problem = parse_pax(read, offset, length, _RECORDS)
     fields = {keyword: value for keyword, value in records if keyword in _KEYWORDS}
     if pairs := [value for keyword, value in records if keyword in tar_sparse.PAX_PAIR]:
         fields[tar_sparse.MAP] = b",".join(pairs)
-    return fields
+    return fields, problem and f"has a damaged header: {problem}"
 
 
 def _member(
@@ -183,42 +198,53 @@ def _member(
     """
     name, link, stored, mtime, header_type = header
     mtime_ns = min(max(mtime, -_SECONDS_MAX), _SECONDS_MAX) * _SECOND_NS
+    kind = _KINDS.get(header_type, _OTHER)
+    problem = _PROBLEMS.get(header_type, f"is of the unknown type {header_type!r}") if kind is _OTHER else ""
     if fields:
         name = fields.get(tar_sparse.NAME) or fields.get(b"path") or name
         link = fields.get(b"linkpath") or link
-        stored, mtime_ns = _size(fields, stored, first), _mtime_ns(fields, mtime_ns)
+        stored, problem = _size(fields, stored, problem)
+        mtime_ns = _mtime_ns(fields, mtime_ns)
+        if _VOLUME_FILE in fields:
+            name, kind, problem = fields[_VOLUME_FILE] or name, _OTHER, _CONTINUED
     text = name.decode("utf-8", "surrogateescape")
-    kind = _KINDS.get(header_type, _OTHER)
     if header_type in _WITHOUT_DATA:
         stored = 0
     if kind is _DIRECTORY or (header_type == _OLD_FILE and name.endswith(b"/")):
-        kind, text, stored = _DIRECTORY, text.rstrip("/"), 0
+        kind, text = _DIRECTORY, text.rstrip("/")
+        stored = stored if header_type == _DUMP_DIRECTORY else 0
     pieces, size = None, stored
     if header_type == _OLD_SPARSE:
         pieces, size, offset = tar_sparse.scan_old(block, read, offset, tar_size)
     if not 0 <= stored <= tar_size - offset:
         left = tar_size - offset
-        raise FormatError(f"member {text!r} should have {stored} bytes and is cut short after {left}", offset=first)
-    if (
-        fields
-        and kind is MemberType.FILE
-        and (sparse := tar_sparse.scan_pax(fields, read, offset, offset + stored)) is not None
-    ):
-        pieces, size, start = sparse
-        offset, stored = start, stored - (start - offset)
-    if pieces is not None:
-        tar_sparse.check(pieces, size, stored, first)
+        message = f"member {text!r} should have {stored} bytes and is cut short after {left}"
+        raise FormatError(f"{message}, or goes on in another volume of `tar -M`", offset=first)
+    end = offset + stored
+    try:
+        if (
+            fields
+            and kind is MemberType.FILE
+            and (sparse := tar_sparse.scan_pax(fields, read, offset, end)) is not None
+        ):
+            pieces, size, start = sparse
+            offset, stored = start, stored - (start - offset)
+        if pieces is not None:
+            tar_sparse.check(pieces, size, stored, first)
+    except FormatError as error:  # where its data ends is known
+        kind, pieces, size, problem = _OTHER, None, end - offset, f"has {error.message}"
     target = link.decode("utf-8", "surrogateescape") if kind in _LINKS else ""
-    return Member(text, kind, first, offset, size, target, mtime_ns, pieces)
+    return Member(text, kind, first, offset, size, target, mtime_ns, pieces, problem)
 
 
-def _size(fields: Mapping[bytes, bytes], default: int, offset: int) -> int:
+def _size(fields: Mapping[bytes, bytes], default: int, problem: str) -> tuple[int, str]:
+    """The size of a PAX record; the header's if there is none, and as in GNU tar if it is invalid, with the problem."""
     digits = fields.get(b"size")
     if not digits:
-        return default
-    if not digits.isdigit() or len(digits) > _DIGITS_MAX:
-        raise FormatError(f"a PAX header with a size of {digits[:40]!r}", offset=offset)
-    return int(digits)
+        return default, problem
+    if not digits.isdigit() or len(digits.lstrip(b"0")) > _DIGITS_MAX:
+        return default, problem or f"has a damaged header: a PAX size of {digits[:40]!r}"
+    return int(digits.lstrip(b"0") or b"0"), problem
 
 
 def _mtime_ns(fields: Mapping[bytes, bytes], default: int) -> int:

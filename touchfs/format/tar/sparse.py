@@ -97,9 +97,10 @@ def _text_numbers(read: Read, offset: int, end: int) -> tuple[list[int], int]:
 
 
 def _decimal(digits: bytes, offset: int) -> int:
-    if not digits.isdigit() or len(digits) > len(str(SIZE_LIMIT)):
+    number = digits.lstrip(b"0") or digits[:1]
+    if not number.isdigit() or len(number) > len(str(SIZE_LIMIT)):
         raise FormatError(f"{digits[:40]!r} in the map of a sparse file is not a number", offset=offset)
-    return int(digits)
+    return int(number)
 
 
 def _pieces(numbers: list[int]) -> SparseMap:

@@ -46,8 +46,9 @@ class SampleTables:
         self.labels = None
         self._seconds = array("d")
         self._kinds: dict[_Kind, int] = {}
-        self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
+        self._shown_key: Callable[[str], str] = _archive_key if keys_are_paths else str
         self._keys: list[str] = []  # as shown
+        self._others: list[tuple[str, Field]] = []  # paths as shown, and files of no sample
         self._problems, self._remarks = SampleLines(), SampleLines()
         tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
         self._views = _View(tables[0], names.suffix_size), _SegmentView(tables[1], _within_size)
@@ -75,7 +76,7 @@ class SampleTables:
     @property
     def endings(self) -> Endings:
         shards, _ = self._views
-        return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
+        return endings_of((key.removesuffix("/") for key in self._keys), chain.from_iterable(set(shards.extensions)))
 
     def add(self, sample: StoredSample, found: FoundSegments, problem: str) -> None:
         """Add a sample. `problem` is that of its recording, "" if it has none."""
@@ -87,7 +88,7 @@ class SampleTables:
             extensions = []
             for file in files:
                 self._add(view, file, sample.ordinal, key, recording)
-                extensions.append(file.extension)
+                extensions.append(file.ending)
             view.add_extensions(tuple(extensions))
         if sample.problem:
             self._problems.add(sample.ordinal, sample.key, sample.problem)
@@ -100,6 +101,10 @@ class SampleTables:
             self._seconds.append(_length(recording, sample.listed) / recording.rate)
         elif recording is not None:
             self.unmeasured += 1
+
+    def add_other(self, path: str, field: Field) -> None:
+        """Add a file of no sample. Its path has the form of a key."""
+        self._others.append((self._shown_key(path), field))
 
     def add_lines(self, lines: LineRun) -> None:
         """Add lines of a JSONL file, as `add` does each of them."""
@@ -137,6 +142,11 @@ class SampleTables:
         shards, segmented = self._views
         keys: list[str] = self._keys
         extensions: list[tuple[str | None, ...]] = shards.extensions
+        if self._others:
+            for _, field in self._others:
+                self._add(shards, ViewFile(None, field), NO_SAMPLE, b"")
+            keys = [*keys, *(path for path, _ in self._others)]
+            extensions = [*extensions, *[(None,)] * len(self._others)]
         if report:
             # Named like a first sample, so that no sample takes its name; but last in the table.
             keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
@@ -160,7 +170,7 @@ class SampleTables:
         if isinstance(recording, StoredRecording) and recording.field.name == field.name and field.form in _WHOLE:
             rate, channels, frames = recording.rate, recording.channels, recording.length
         kind = self._kind((field.name, field.source, field.form, field.note, rate, channels))
-        suffix = view.suffix_size(file.extension)
+        suffix = view.suffix_size(file.ending)
         view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
 
     def _kind(self, kind: _Kind) -> int:
@@ -169,6 +179,12 @@ class SampleTables:
         if number > KINDS_MAX:
             raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         return number
+
+
+def _archive_key(key: str) -> str:
+    """A key in an archive as it is shown in names of files: `a/`, that of `a/.b`, keeps its slash."""
+    shown = names.plain_path(key)
+    return f"{shown}/" if key.endswith("/") and shown != "." else shown
 
 
 def _length(recording: StoredRecording, listed: SampleSegments | None) -> int:

@@ -151,4 +151,4 @@ def _decompressed(place: RemotePlace, limit: int) -> ScratchFile:
             block = bytes(source.read(offset, min(BLOCK_SIZE, source.size - offset)))
             yield from (block[start : start + STEP_SIZE] for start in range(0, len(block), STEP_SIZE))
 
-    return Scratch.configured().make(uuid4().hex, decompress(codec, steps()))
+    return Scratch.configured().make(uuid4().hex, decompress(codec, steps(), place.url))

@@ -44,6 +44,7 @@ _JUNK_MAX = 1 << 16
 _LOOKED_THROUGH_MIN = 1 << 12
 _MPEG_SYNC = re.compile(rb"\xff[\xe0-\xff]")
 _TS_PACKET = 188
+_NONE = "not a recording that can be sliced"
 _QUICKTIME_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
 _MAGICS = {
     b"NIST_1A\n": "sphere",
@@ -68,13 +69,14 @@ def detect(size: int) -> Reads[tuple[str, int]]:
             length = length << 7 | byte & 0x7F
         has_footer = head[5] & 0x10
         offset = min(offset + 10 + length + (10 if has_footer else 0), size)
-    if offset and not head:
-        raise FormatError("it has no sound: it ends after its tags", offset=offset)
+    if not head:
+        why = "it has no sound: it ends after its tags" if offset else f"{_NONE}: it is empty"
+        raise FormatError(why, offset=offset)
     container = _by_magic(head)
     if container is None and not (size < _LOOKED_THROUGH_MIN and _is_text(head)):
         container = _by_frames(bytes((yield offset, min(_JUNK_MAX, size - offset))))
     if container is None:
-        raise FormatError(f"not a recording that can be sliced: it begins with {head[:12]!r}", offset=0)
+        raise FormatError(f"{_NONE}: it begins with {head[:12]!r}", offset=0)
     return container, offset
 
 

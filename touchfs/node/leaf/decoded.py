@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any, TypeAlias, cast
 
 from touchfs.dataset.samples import Samples
-from touchfs.errors import FormatError, UsageError
-from touchfs.limits import too_long
+from touchfs.errors import UsageError
 from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
@@ -47,10 +46,9 @@ class DecodedSamples:
         if name is None:
             raise UsageError("decode takes the .json of a sample, and this one has none", key=sample.key)
         limit = self.samples.dataset.limits.json
-        if sample.content(name).size > limit:
-            raise FormatError(too_long("its .json", limit), key=sample.key)
+        data = sample.plain(name, limit)
         try:
-            value = json.loads(sample[name])
+            value = json.loads(data)
         except ValueError as error:
             # Its type is Lhotse's, so it stays; it does not say where it was.
             error.add_note(f"in {self.samples.dataset.source}: sample {ordinal}, key {sample.key!r:.200}")

@@ -104,6 +104,16 @@ class InterleavedWebdatasetReader(PartitionReader):
         has_rows = self._note_all(partition, types)
         return self._without_rows([name for name, _ in types.schema()]).column_names if has_rows else []
 
+    def itemless(self, partition: ItemPartition) -> list[str]:
+        """See `ItemReader.itemless`. Reads the JSON of a tar up to the first text or image."""
+        return [path for path in partition.files if self._is_itemless(path)]
+
+    def _is_itemless(self, path: str) -> bool:
+        types = ColumnTypes(self.fields or ())
+        with closing(ItemTar(path, self.json_extensions, self.options.of(path))) as tar:
+            # The first row is that of the metadata.
+            return len(tar.members) > 0 and not any(len(self._rows(tar, each, types)) > 1 for each in tar.documents)
+
     def _samples(self, partition: ItemPartition, start: BatchCursor) -> Iterator[SamplePiece]:
         types = ColumnTypes(self.fields or ())
         if self._is_one_table:
