@@ -254,18 +254,6 @@ def test_a_file_with_two_schemas_is_refused(tmp_path):
         opened(path).json_rows(0, 1)
 
 
-def test_a_type_that_pyarrow_has_no_class_for_is_an_error(tmp_path):
-    """An interval of months is one of month, day and nanosecond with another number in the schema."""
-    months = pa.array([pa.MonthDayNano([1, 2, 3])])
-    path = write_arrow(tmp_path / "x.arrow", pa.table({"months": months}))
-    data = path.read_bytes()
-    unit = struct.pack("<4HIH", 6, 8, 6, 6, 0, 2)
-    assert data.count(unit) == 2  # in the first message and in the footer
-    path.write_bytes(data.replace(unit, unit[:-2] + b"\0\0"))
-    with pytest.raises(FormatError, match="cannot be read"):
-        opened(path).json_rows(0, 1)
-
-
 def test_billions_of_rows_without_bytes_are_refused(tmp_path):
     path = tmp_path / "x.arrow"
     batch = pa.record_batch({"nothing": pa.nulls(1 << 20)})

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from touchfs.form.plain import BYTES
 from touchfs.format.arrow.column import numbers_of
 from touchfs.format.arrow.metadata import Kind
 from touchfs.format.arrow.schema import IpcField, IpcSchema
-from touchfs.names import quote
+from touchfs.names import distinct, quote
 from touchfs.shard.options import NESTED
 from touchfs.shard.tables.rows import CellKinds, Naming
 
@@ -71,7 +71,8 @@ class CellColumn:
 def cell_columns(schema: IpcSchema, features: Mapping[str, FeatureType]) -> list[CellColumn]:
     """The columns whose cells are files, in their order. Raises FormatError for features that do not fit."""
     found = [_cell_column(number, field, features.get(field.name)) for number, field in enumerate(schema.fields)]
-    return [column for column in found if column is not None]
+    names = distinct([field.name for field in schema.fields])
+    return [replace(column, name=name) for name, column in zip(names, found, strict=True) if column is not None]
 
 
 def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from touchfs.tables.field_paths import Path, without
 from touchfs.tables.parquet.join_leaves import join_leaves, storage_of
 from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
-from touchfs.tables.value_sizes import total_size
+from touchfs.tables.values.value_sizes import total_size
 
 if TYPE_CHECKING:
     import pyarrow
@@ -80,12 +80,3 @@ class ParquetColumns:
 
     def _too_large(self) -> FormatError:
         return FormatError(f"rows of this file are not read: {too_large(self._limit)}")
-
-
-def record_batch(names: Sequence[str], arrays: Sequence[pyarrow.Array], rows: int) -> pyarrow.RecordBatch:
-    """Columns as a batch, which has rows even without columns."""
-    import pyarrow
-
-    if not names:
-        return pyarrow.RecordBatch.from_struct_array(pyarrow.array([{}] * rows, pyarrow.struct([])))
-    return pyarrow.RecordBatch.from_arrays(arrays, names)

@@ -17,12 +17,13 @@ from touchfs.format.parquet.cell_ranges import CellRanges
 from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.limits import Limits
 from touchfs.tables.field_paths import Path, below, build_path
-from touchfs.tables.json_values import json_values, row_lines
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
-from touchfs.tables.parquet.columns import ParquetColumns, record_batch
+from touchfs.tables.parquet.columns import ParquetColumns
 from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.record_batch import record_batch
+from touchfs.tables.values.json_values import json_values, row_lines
 
 if TYPE_CHECKING:
     import pyarrow
@@ -158,8 +159,7 @@ class OpenParquet:
         """
         batch, row = self.locate(first)
         rows = min(count, self._pages.rows(batch) - row)
-        names, arrays = self._columns.read(batch, row, rows, range(len(self.schema)), left_out)
-        return record_batch(names, arrays, rows)
+        return self._read(batch, row, rows, range(len(self.schema)), left_out)
 
     def read_batch(self, batch: int, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
         """Read a row group, or some columns of it, in the order of the schema."""
@@ -167,8 +167,7 @@ class OpenParquet:
         if columns is not None and (missing := set(columns).difference(names)):
             raise FormatError(f"the table has no column {min(missing)!r}")
         numbers = [i for i, name in enumerate(names) if columns is None or name in columns]
-        rows = self._pages.rows(batch)
-        return record_batch(*self._columns.read(batch, 0, rows, numbers), rows)
+        return self._read(batch, 0, self._pages.rows(batch), numbers)
 
     def read_values(self, batch: int, path: Path) -> list[Any]:
         """The values of a column of a row group, or of a child of structs, as Python has them; null below a null."""
@@ -177,7 +176,7 @@ class OpenParquet:
             return cast("list[Any]", values.to_pylist())
 
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
-        """The values of a column of a row group, or of a child of structs; null below a null."""
+        """The values of a column of a row group, or of a child of structs; null below a null, and for invalid ones."""
         field = self.ipc_schema.fields[path[0]]
         # All fields beside the path: neither above it, nor at it or below it.
         beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
@@ -185,10 +184,12 @@ class OpenParquet:
         with pyarrow_errors("values of a Parquet file"):
             import pyarrow.compute
 
+            from touchfs.tables.values.sound import valid_or_null
+
             for _ in path[1:]:
                 column = pyarrow.compute.struct_field(column, [0])
             self._columns.check([column])
-        return column
+            return valid_or_null(column)
 
     def read_column(self, column: int, first: int, count: int) -> pyarrow.Array:
         """The values of a column in rows from `first` on, fewer at the end."""
@@ -227,6 +228,16 @@ class OpenParquet:
                 self._columns.check(arrays)
                 texts += row_lines(names, arrays, rows)
         return texts
+
+    def _read(
+        self, batch: int, first: int, rows: int, columns: Sequence[int], left_out: Collection[Path] = ()
+    ) -> pyarrow.RecordBatch:
+        """Columns in rows of a row group, whose values are valid."""
+        names, arrays = self._columns.read(batch, first, rows, columns, left_out)
+        with pyarrow_errors("values of a Parquet file"):
+            found = record_batch(names, arrays, rows)
+            found.validate(full=True)
+        return found
 
     def _cell_arrays(self, path: Path, rows: range) -> Iterator[pyarrow.LargeBinaryArray]:
         """The cells of rows of the file at a path to bytes or text, row group by row group."""

@@ -6,12 +6,16 @@ decimals                        text, with all digits
 bytes                           base64
 dates, times, timestamps        ISO 8601; a timestamp with a time zone is in UTC and ends in Z
 durations                       text with seconds, as "1.5s"
-month-day-nano intervals        {"months": …, "days": …, "nanoseconds": …}
-lists, structs                  arrays, objects
+intervals                       {"months": …, "days": …, "nanoseconds": …}
+lists, structs                  arrays, objects; the second of two fields of one name gets "~2"
 unions                          the value of the row
 maps                            arrays of [key, value]
 dictionaries, run-end encoded   their values
 extension types                 their storage
+damaged values                  {"~damaged": …}, which says what is wrong; text that is not UTF-8 also has its "base64"
+
+No value fails: dates that are no whole days have a time, times may be below 0 or over 24 hours, and decimals may have
+more digits than their type says.
 """
 
 from __future__ import annotations
@@ -21,21 +25,29 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.names import distinct
 
 if TYPE_CHECKING:
     import pyarrow
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_SECONDS_OF_DAY, _MILLIS_OF_DAY = 86_400, 86_400_000
 
 
 def json_values(array: pyarrow.Array) -> list[Any]:
-    """The values of a valid array as `json.dumps` takes them, one for each row."""
+    """The values of an array (see `touchfs.tables.values.sound`) as `json.dumps` takes them, one for each row."""
     import pyarrow
 
+    from touchfs.tables.values.leaf_types import MarkedType
+
     types, kind = pyarrow.types, array.type
+    if isinstance(kind, MarkedType):
+        return _converted(array.storage.to_pylist(), _MARKED[kind.mark])
     if isinstance(kind, pyarrow.BaseExtensionType):
         return json_values(array.storage)
     if types.is_dictionary(kind):
@@ -62,7 +74,42 @@ def json_values(array: pyarrow.Array) -> list[Any]:
         return _times(array)
     if types.is_decimal(kind):
         return _decimals(array)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return _texts(array)
     return _converted(array.to_pylist(), _converter(kind))
+
+
+def _texts(array: pyarrow.Array) -> list[Any]:
+    try:
+        return cast("list[Any]", array.to_pylist())
+    except UnicodeDecodeError:
+        from touchfs.tables.values.leaf_types import unchecked
+
+        return _converted(unchecked(array).to_pylist(), _text)
+
+
+def _text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"~damaged": "text that is not UTF-8", "base64": _base64(value)}
+
+
+def _interval(months: int = 0, days: int = 0, nanoseconds: int = 0) -> dict[str, int]:
+    return {"months": months, "days": days, "nanoseconds": nanoseconds}
+
+
+def _days(value: int) -> dict[str, int]:
+    """An interval of two numbers of 32 bits, the lower one of days, the upper one of milliseconds."""
+    days, millis = np.array([value]).view(np.int32).tolist()
+    return _interval(days=days, nanoseconds=millis * 10**6)
+
+
+_MARKED: dict[str, Callable[[Any], Any]] = {
+    "months": lambda months: _interval(months=months),
+    "days": _days,
+    "damaged": lambda line: {"~damaged": line},
+}
 
 
 def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
@@ -89,7 +136,7 @@ def _base64(value: bytes) -> str:
 
 
 def _structs(array: pyarrow.StructArray) -> list[Any]:
-    names = [field.name for field in array.type]
+    names = distinct([field.name for field in array.type])
     columns = [json_values(array.field(i)) for i in range(len(names))]
     valid = array.is_valid().to_pylist()
     rows = zip(*columns, strict=True) if columns else ((),) * len(array)
@@ -128,15 +175,22 @@ def _list_views(array: pyarrow.Array) -> list[Any]:
 
 def _unions(array: pyarrow.UnionArray) -> list[Any]:
     """The value of each row from the child that has it: at its offset, or in a sparse union at its row."""
-    import pyarrow
-
     kind, buffers, rows = array.type, array.buffers(), len(array)
-    children = dict(zip(kind.type_codes, (json_values(array.field(i)) for i in range(kind.num_fields)), strict=True))
-    codes = pyarrow.Array.from_buffers(pyarrow.int8(), rows, [None, buffers[1]], offset=array.offset).to_pylist()
-    places: Sequence[int] = range(rows)
-    if kind.mode == "dense":
-        places = pyarrow.Array.from_buffers(pyarrow.int32(), rows, [None, buffers[2]], offset=array.offset).to_pylist()
-    return [children[code][place] for code, place in zip(codes, places, strict=True)]
+
+    def integers(number: int, width: str) -> NDArray[Any]:
+        return np.frombuffer(buffers[number] or b"", width)[array.offset :][:rows]
+
+    codes = integers(1, "i1")
+    places = integers(2, "<i4") if kind.mode == "dense" else np.arange(rows)
+    values: list[Any] = [None] * rows
+    for i, code in enumerate(kind.type_codes):
+        chosen = np.flatnonzero(codes == code)
+        if len(chosen):
+            first, last = int(places[chosen].min()), int(places[chosen].max())
+            found = json_values(array.field(i)[first : last + 1])
+            for row, place in zip(chosen.tolist(), (places[chosen] - first).tolist(), strict=True):
+                values[row] = found[place]
+    return values
 
 
 def _decimals(array: pyarrow.Array) -> list[Any]:
@@ -153,25 +207,37 @@ def _decimals(array: pyarrow.Array) -> list[Any]:
 
 
 def _times(array: pyarrow.Array) -> list[Any]:
-    """Times as text: by NumPy, because Python's own have neither nanoseconds nor years above 9999."""
+    """Times as text, from their integers: Python's own have neither nanoseconds nor years above 9999."""
     import pyarrow
 
     types, kind = pyarrow.types, array.type
     if types.is_interval(kind):
-        return _converted(
-            array.to_pylist(), lambda value: dict(zip(("months", "days", "nanoseconds"), value, strict=True))
-        )
-    unit = "D" if types.is_date32(kind) else "ms" if types.is_date64(kind) else kind.unit
+        return _converted(array.to_pylist(), lambda value: _interval(*value))
     numbers = array.cast(pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64())
-    if types.is_duration(kind) or types.is_time(kind):
-        spell = _clock if types.is_time(kind) else lambda seconds, fraction: f"{seconds}{fraction}s"
-        return _converted(numbers.to_pylist(), lambda value: _spelled(value, _DIGITS[unit], spell))
-    moments = np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]")
-    shown: Any = "D" if types.is_date(kind) else unit
-    texts = np.datetime_as_string(moments, unit=shown).tolist()
-    end = "Z" if types.is_timestamp(kind) and kind.tz is not None else ""
-    valid = numbers.is_valid().to_pylist()
-    return [text + end if is_valid else None for text, is_valid in zip(texts, valid, strict=True)]
+    if types.is_date(kind):
+        return _moments(numbers, 1 if types.is_date32(kind) else _MILLIS_OF_DAY, 3)
+    digits = _DIGITS[kind.unit]
+    if types.is_timestamp(kind):
+        return _moments(numbers, _SECONDS_OF_DAY * 10**digits, digits, "Z" if kind.tz is not None else "")
+    spell = _clock if types.is_time(kind) else lambda seconds, fraction: f"{seconds}{fraction}s"
+    return _converted(numbers.to_pylist(), lambda value: _spelled(value, digits, spell))
+
+
+def _moments(numbers: pyarrow.Array, of_day: int, digits: int, end: str | None = None) -> list[Any]:
+    """Days and times from integers, `of_day` of which are a day. Without an `end` they are dates: a time only follows
+    if the integer is no whole day.
+    """
+    days, rest = np.divmod(np.asarray(numbers.fill_null(0)).astype(np.int64), of_day)
+    texts = np.datetime_as_string(days.astype("M8[D]")).tolist()
+    return [
+        None if not is_valid else date if end is None and not part else f"{date}T{_time(part, digits)}{end or ''}"
+        for date, part, is_valid in zip(texts, rest.tolist(), numbers.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _time(value: int, digits: int) -> str:
+    seconds, fraction = divmod(value, 10**digits)
+    return _clock(seconds, f".{fraction:0{digits}d}" if digits else "")
 
 
 def _spelled(value: int, digits: int, spell: Callable[[int, str], str]) -> str:
@@ -185,8 +251,8 @@ def _clock(seconds: int, fraction: str) -> str:
 
 
 def row_lines(names: Sequence[str], arrays: Sequence[pyarrow.Array], rows: int) -> list[bytes]:
-    """The rows of columns as lines of JSON. Of several columns with a name, the last one counts."""
+    """The rows of columns as lines of JSON. The second of two columns of one name gets `~2`."""
     columns = [json_values(array) for array in arrays]
-    values = zip(*columns, strict=True) if columns else ((),) * rows
+    values, names = zip(*columns, strict=True) if columns else ((),) * rows, distinct(names)
     objects = (dict(zip(names, row, strict=True)) for row in values)
     return [(json.dumps(each, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass") for each in objects]
