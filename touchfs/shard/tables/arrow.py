@@ -91,7 +91,7 @@ class ArrowShard(TableRows):
                 partial[place] = found.partial
                 found.valid[found.partial] = False
             columns.append(self._files(place, number, found, first, problems, full=full))
-        columns.append(self._rows.files(first, partial, problems, full=full))
+        columns.append(self._rows.files(first, partial, columns, problems, full=full))
         keys = None if self._key is None else self._keys(number)
         reached(layout.place.offset, self.size)
         return RowBatch(first, layout.rows, columns, keys, problems)

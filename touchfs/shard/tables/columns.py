@@ -91,9 +91,9 @@ def cell_kinds(columns: Sequence[CellColumn], *, is_nested: bool) -> CellKinds:
 
 
 def are_only_files(schema: IpcSchema, columns: Sequence[CellColumn], key: int | None) -> bool:
-    """True if a row is whole files and its key: its JSON would only repeat the key."""
+    """True if a row is whole files and its key: its JSON would only repeat the key. A row of a key alone has it."""
     others = {*range(len(schema.fields))} - {column.path[0] for column in columns}
-    return len(whole_files(columns)) == len(columns) and others <= {key}
+    return 0 < len(columns) == len(whole_files(columns)) and others <= {key}
 
 
 def are_nested(columns: Sequence[CellColumn], layout: str | None) -> bool:

@@ -44,6 +44,7 @@ from touchfs.shard.tables.rows import (
     RowBatch,
     TableRows,
     WholeColumn,
+    without_files,
 )
 from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.shard.tables.whole_columns import whole_columns
@@ -113,6 +114,10 @@ class LanceRowsShard(TableRows):
         kind = np.full(count, NO_FILE, np.int16)
         if self._row is not None:
             kind[:] = self._kinds.row_number(self._manifest, self._row)
+        else:  # a row without any file has a JSON in any case
+            alone = without_files(columns)
+            alone[[ordinal - first for ordinal, _ in problems]] = False
+            kind[alone] = self._kinds.row_number(self._manifest, LanceRow(()))
         columns.append(ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, nothing))
         keys = None
         if self._key is not None:

@@ -92,7 +92,7 @@ class ParquetShard(TableRows):
                 columns.append(self._arrays(place, valid))
             else:
                 columns.append(self._files(place, number, self._valid(place, number), problems, full=full))
-        columns.append(self._rows.files(first, partial, problems, full=full))
+        columns.append(self._rows.files(first, partial, columns, problems, full=full))
         keys = None if self._key is None else RowKeys.of(self._table.read_array(number, (self._key,)))
         reached(number, self._table.batches)
         return RowBatch(first, rows, columns, keys, problems)
