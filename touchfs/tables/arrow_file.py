@@ -64,11 +64,10 @@ class ArrowFile:
     def schema(self) -> pyarrow.Schema:
         """The schema. Raises MissingExtraError without pyarrow."""
         arrow = load_pyarrow()
-        offset, size = self._streams.schema_range
         try:
-            return arrow.ipc.read_schema(arrow.py_buffer(self._source.read(offset, size)))
+            return arrow.ipc.read_schema(arrow.py_buffer(self.ipc.schema_message))
         except (arrow.ArrowException, OSError) as error:
-            raise FormatError(f"the Arrow schema cannot be read: {error}", offset=offset) from error
+            raise FormatError(f"the Arrow schema cannot be read: {error}") from error
 
     def locate(self, row: int) -> tuple[int, int]:
         """The batch that has a row, and the row in it. Raises IndexError."""
