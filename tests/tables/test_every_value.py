@@ -3,6 +3,7 @@
 Each is a text of `json_values`, or a note that it is damaged. All other columns and rows are right.
 """
 
+import io
 import json
 import struct
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from arrow_tables import FORMATS, write_arrow
 
+from touchfs.errors import FormatError
 from touchfs.limits import LIMITS
 from touchfs.source.data import DATA
 from touchfs.tables.open_table import open_table_file
@@ -269,3 +271,41 @@ def test_names_that_are_there_twice(tmp_path):
     assert rows_of(write_arrow(tmp_path / "x.arrow", table)) == [{"a": 93, "a~3": None, "a~2": 1}]
     pq.write_table(table, tmp_path / "x.parquet")
     assert rows_of(tmp_path / "x.parquet") == [{"a": 93, "a~3": None, "a~2": 1}]
+
+
+def int96(day: int, nanoseconds: int) -> bytes:
+    """A timestamp of a Julian day: 2,440,588 is 1970-01-01."""
+    return struct.pack("<qi", nanoseconds, day)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        (int96(2_440_588, 1), "1970-01-01T00:00:00.000000001"),
+        (int96(2_440_588, -1), "1969-12-31T23:59:59.999999999"),
+        (int96(5_373_484, 86_399_999_999_999), "9999-12-31T23:59:59.999999999"),
+        (int96(0, 0), "-4713-11-24T00:00:00.000000000"),
+        # -290308-12-21T19:59:05.224192, the first microsecond of 64 bits, and what Spark makes of one before
+        (int96(-104_311_404, 71_945_224_192_000), "-290308-12-21T19:59:05.224192000"),
+        (int96(-104_311_404, 71_945_224_191_000), "294247-01-10T04:00:54.775807000"),
+    ],
+)
+def test_timestamps_of_int96(tmp_path, stored, wanted):
+    """Also in lists and structs. Tables of nanoseconds take those that fit."""
+    column = pa.array([5, 7, None], pa.timestamp("ns"))
+    nested = pa.array([[{"t": 7, "n": 1}], None, []], pa.list_(pa.struct([("t", column.type), ("n", pa.int8())])))
+    table = pa.table({"before": [0, 1, 2], "x": column, "nested": nested})
+    made = io.BytesIO()
+    pq.write_table(table, made, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none")
+    (tmp_path / "x.parquet").write_bytes(made.getvalue().replace(int96(2_440_588, 7), stored))
+    assert rows_of(tmp_path / "x.parquet") == [
+        {"before": 0, "x": "1970-01-01T00:00:00.000000005", "nested": [{"t": wanted, "n": 1}]},
+        {"before": 1, "x": wanted, "nested": None},
+        {"before": 2, "x": None, "nested": []},
+    ]
+    file = open_table_file(DATA.open(str(tmp_path / "x.parquet")), LIMITS)
+    if wanted.startswith(("19", "20")):
+        assert file.read_batch(0).schema.field("x").type == column.type
+        return
+    with pytest.raises(FormatError, match="'x' has Int96 timestamps outside of 1677 to 2262"):
+        file.read_batch(0, ["x"])

@@ -34,10 +34,11 @@ class PhysicalType(IntEnum):
     FIXED_LEN_BYTE_ARRAY = 7
 
 
+INT96_SIZE = 12
 _WIDTHS = {
     PhysicalType.INT32: 4,
     PhysicalType.INT64: 8,
-    PhysicalType.INT96: 12,
+    PhysicalType.INT96: INT96_SIZE,
     PhysicalType.FLOAT: 4,
     PhysicalType.DOUBLE: 8,
 }

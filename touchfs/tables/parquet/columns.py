@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from touchfs.errors import FormatError
 from touchfs.format.parquet.footer import ParquetFooter
+from touchfs.format.parquet.schema import ParquetLeaf
 from touchfs.limits import Limits, too_large
 from touchfs.tables.field_paths import Path, without
 from touchfs.tables.parquet.join_leaves import join_leaves, storage_of
-from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
 from touchfs.tables.values.value_sizes import total_size
 
@@ -18,10 +18,23 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+class LeafReader(Protocol):
+    """Reads values of leaves, of the types in a schema."""
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The Arrow schema of the file."""
+        ...
+
+    def read(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> pyarrow.Array:
+        """The values of a leaf in rows of a row group, at least one, in the lists and structs that it is in."""
+        ...
+
+
 class ParquetColumns:
     """Reads columns. Raises as `LeafValues`, also for rows of columns that do not fit in memory together."""
 
-    def __init__(self, footer: ParquetFooter, values: LeafValues, limits: Limits) -> None:
+    def __init__(self, footer: ParquetFooter, values: LeafReader, limits: Limits) -> None:
         self._tree = footer.schema
         self._values = values
         self._limit = limits.decoded

@@ -20,6 +20,7 @@ from touchfs.tables.field_paths import Path, below, build_path
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.columns import ParquetColumns
+from touchfs.tables.parquet.int96 import Int96Values
 from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
 from touchfs.tables.record_batch import record_batch
@@ -53,6 +54,8 @@ class OpenParquet:
         self._pages = ParquetPages(source, self._footer, limits)
         self._values = LeafValues(source, self._footer, self._pages, limits)
         self._columns = ParquetColumns(self._footer, self._values, limits)
+        # As JSON has their values
+        self._shown = ParquetColumns(self._footer, Int96Values(self._values, self._footer.schema), limits)
         self.starts = self._footer.starts
 
     @property
@@ -213,7 +216,7 @@ class OpenParquet:
         """
         rows = self._pages.rows(batch)
         for first in range(0, rows, ROWS_AT_ONCE):
-            _, (values,) = self._columns.read(batch, first, min(ROWS_AT_ONCE, rows - first), [column], left_out)
+            _, (values,) = self._shown.read(batch, first, min(ROWS_AT_ONCE, rows - first), [column], left_out)
             with pyarrow_errors("values of a Parquet file"):
                 self._columns.check([values])
                 made = json_values(values)
@@ -223,7 +226,7 @@ class OpenParquet:
         """The rows from `first` on as JSON lines, without the cells at some paths; fewer at the end of the file."""
         texts: list[bytes] = []
         for batch, start, rows in self._parts(first, count):
-            names, arrays = self._columns.read(batch, start, rows, range(len(self.schema)), left_out)
+            names, arrays = self._shown.read(batch, start, rows, range(len(self.schema)), left_out)
             with pyarrow_errors("values of a Parquet file"):
                 self._columns.check(arrays)
                 texts += row_lines(names, arrays, rows)

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-_SECONDS_OF_DAY, _MILLIS_OF_DAY = 86_400, 86_400_000
+_SECONDS_OF_DAY = 86_400
+_NANOS_OF_DAY = _SECONDS_OF_DAY * 10**9
+_INT96 = np.dtype([("nanoseconds", "<i8"), ("day", "<i4")])
+# The Julian day of 1970-01-01, and the days that microseconds of 64 bits reach
+_EPOCH, _SPARK_DAYS = 2_440_588, 106_751_991
 
 
 def json_values(array: pyarrow.Array) -> list[Any]:
@@ -47,6 +51,8 @@ def json_values(array: pyarrow.Array) -> list[Any]:
 
     types, kind = pyarrow.types, array.type
     if isinstance(kind, MarkedType):
+        if kind.mark == "int96":
+            return _moments(*int96_moments(array.storage), array.is_valid(), _DIGITS["ns"], "")
         return _converted(array.storage.to_pylist(), _MARKED[kind.mark])
     if isinstance(kind, pyarrow.BaseExtensionType):
         return json_values(array.storage)
@@ -214,24 +220,37 @@ def _times(array: pyarrow.Array) -> list[Any]:
     if types.is_interval(kind):
         return _converted(array.to_pylist(), lambda value: _interval(*value))
     numbers = array.cast(pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64())
-    if types.is_date(kind):
-        return _moments(numbers, 1 if types.is_date32(kind) else _MILLIS_OF_DAY, 3)
-    digits = _DIGITS[kind.unit]
-    if types.is_timestamp(kind):
-        return _moments(numbers, _SECONDS_OF_DAY * 10**digits, digits, "Z" if kind.tz is not None else "")
+    digits = 3 if types.is_date(kind) else _DIGITS[kind.unit]
+    if types.is_date(kind) or types.is_timestamp(kind):
+        of_day = 1 if types.is_date32(kind) else _SECONDS_OF_DAY * 10**digits
+        days, rest = np.divmod(np.asarray(numbers.fill_null(0)).astype(np.int64), of_day)
+        end = None if types.is_date(kind) else "Z" if kind.tz is not None else ""
+        return _moments(days, rest, numbers.is_valid(), digits, end)
     spell = _clock if types.is_time(kind) else lambda seconds, fraction: f"{seconds}{fraction}s"
     return _converted(numbers.to_pylist(), lambda value: _spelled(value, digits, spell))
 
 
-def _moments(numbers: pyarrow.Array, of_day: int, digits: int, end: str | None = None) -> list[Any]:
-    """Days and times from integers, `of_day` of which are a day. Without an `end` they are dates: a time only follows
-    if the integer is no whole day.
+def int96_moments(array: pyarrow.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The days since 1970 and the nanoseconds of the day of timestamps of 12 bytes; of nulls, any."""
+    data = np.frombuffer(array.buffers()[1] or b"", _INT96)[array.offset :][: len(array)]
+    more, rest = np.divmod(data["nanoseconds"], _NANOS_OF_DAY)
+    days = data["day"].astype(np.int64) - _EPOCH + more
+    for row in np.flatnonzero(abs(days) >= _SPARK_DAYS).tolist():  # Spark's numbers of 64 bits were wrapped before
+        micros, nanos = divmod(int(days[row]) * _NANOS_OF_DAY + int(rest[row]), 1000)
+        days[row], rest[row] = divmod(((micros + 2**63) % 2**64 - 2**63) * 1000 + nanos, _NANOS_OF_DAY)
+    return days, rest
+
+
+def _moments(
+    days: NDArray[np.int64], rest: NDArray[np.int64], valid: pyarrow.Array, digits: int, end: str | None
+) -> list[Any]:
+    """Days since 1970 and times, in units of so many `digits` of a second. Without an `end` they are dates: a time only
+    follows if the rest is not 0.
     """
-    days, rest = np.divmod(np.asarray(numbers.fill_null(0)).astype(np.int64), of_day)
     texts = np.datetime_as_string(days.astype("M8[D]")).tolist()
     return [
         None if not is_valid else date if end is None and not part else f"{date}T{_time(part, digits)}{end or ''}"
-        for date, part, is_valid in zip(texts, rest.tolist(), numbers.is_valid().to_pylist(), strict=True)
+        for date, part, is_valid in zip(texts, rest.tolist(), valid.to_pylist(), strict=True)
     ]
 
 

@@ -24,6 +24,8 @@ class MarkedType(pyarrow.ExtensionType):  # type: ignore[misc]
 
 # Intervals that pyarrow has a type for, and no class of arrays: months as int32; days and milliseconds as two int32.
 MONTHS, DAYS = MarkedType("months", pyarrow.int32()), MarkedType("days", pyarrow.int64())
+# Timestamps of Parquet: nanoseconds of the day as int64, and the Julian day as int32
+INT96 = MarkedType("int96", pyarrow.binary(12))
 # Damaged values: the text says what is wrong.
 DAMAGED = MarkedType("damaged", pyarrow.string())
 
