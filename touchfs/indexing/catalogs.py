@@ -89,6 +89,7 @@ def make_catalog(
         segments=made.segments,
         unmeasured=made.unmeasured,
         labels=made.labels,
+        classes=made.classes,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts

@@ -35,7 +35,7 @@ from touchfs.shard.tables.columns import (
     key_column,
 )
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
-from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.features import classes_of, features_of, labels_of
 from touchfs.shard.tables.lance_files import manifest_of, open_source, size_of
 from touchfs.shard.tables.rows import (
     NO_FILE,
@@ -77,6 +77,7 @@ class LanceRowsShard(TableRows):
             self._schema = schema
             self.features = features_of(options, declared, schema.metadata)
             self.labels = labels_of(schema, self.features, self._manifest)
+            self.classes = classes_of(schema, self.features)
             self._columns = cell_columns(schema, self.features)
             self._key = key_column(schema, options.key_column)
         except BaseException:

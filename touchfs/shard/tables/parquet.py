@@ -29,7 +29,7 @@ from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
 from touchfs.shard.tables.columns import CellColumn, are_nested, cell_columns, cell_kinds, key_column
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
-from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.features import classes_of, features_of, labels_of
 from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.parquet_cells import UNKNOWN_SIZE, FoundCells, find_cells, find_lists
 from touchfs.shard.tables.rows import (
@@ -64,6 +64,7 @@ class ParquetShard(TableRows):
         self.features = features_of(options, None, schema.metadata)
         self.problems: list[str] = []
         self.labels = labels_of(schema, self.features, self._name)
+        self.classes = classes_of(schema, self.features)
         self._columns = cell_columns(schema, self.features)
         self._key = key_column(schema, options.key_column)
         self.is_nested = are_nested(self._columns, options.layout)

@@ -136,6 +136,8 @@ class TableRows(StoredSamples):
     # True for `<key>/<column>.<extension>`, False for `<key>.<extension>`.
     is_nested: bool = False
     labels: Labels | None = None
+    # The names of the classes of each column that has some.
+    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     _last: RowBatch | None = None
 
     @abstractmethod
