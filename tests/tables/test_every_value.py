@@ -121,6 +121,18 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
         pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), texts(b"a", b"\xff"), safe=False),
         ["a", BAD, None],
     ),
+    "dictionary of views": (
+        pa.DictionaryArray.from_arrays(pa.array([2, None, 0], pa.int8()), pa.array([*"abc"], pa.string_view())),
+        ["c", None, "a"],
+    ),
+    "dictionary without values": (
+        pa.DictionaryArray.from_arrays(pa.nulls(2, pa.int8()), pa.array([], pa.string())),
+        [None, None],
+    ),
+    "runs of views": (
+        pa.RunEndEncodedArray.from_arrays([2, 3, 5], pa.array(["a", None, "b"], pa.string_view())),
+        ["a", "a", None, "b", "b"],
+    ),
     "runs": (pa.RunEndEncodedArray.from_arrays([1, 3], pa.array(["a", None])), ["a", None, None]),
     "list": (pa.array([[1], None], pa.list_(pa.date32())), [["1970-01-02"], None]),
     "list of text": (

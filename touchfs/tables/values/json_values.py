@@ -23,7 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,11 +57,14 @@ def json_values(array: pyarrow.Array) -> list[Any]:
     if isinstance(kind, pyarrow.BaseExtensionType):
         return json_values(array.storage)
     if types.is_dictionary(kind):
-        return json_values(array.dictionary_decode())
+        return _by_codes(array.dictionary, array.indices)
     if types.is_run_end_encoded(kind):
-        import pyarrow.compute
-
-        return json_values(pyarrow.compute.run_end_decode(array))
+        runs = array.find_physical_length()
+        first = array.find_physical_offset()
+        ends = np.asarray(array.run_ends[first : first + runs]).astype(np.int64) - array.offset
+        places = np.searchsorted(ends, np.arange(len(array)), "right")
+        values = json_values(array.values[first : first + runs])
+        return [values[place] for place in places.tolist()]
     if types.is_struct(kind):
         return _structs(array)
     if types.is_map(kind):
@@ -83,6 +86,28 @@ def json_values(array: pyarrow.Array) -> list[Any]:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _texts(array)
     return _converted(array.to_pylist(), _converter(kind))
+
+
+def _by_codes(values: pyarrow.Array, codes: pyarrow.Array) -> list[Any]:
+    """The values of codes. pyarrow decodes no dictionaries of views."""
+    places = np.asarray(codes.fill_null(0)).astype(np.int64)
+    used, places = np.unique(places, return_inverse=True)
+    shown = list[Any]()
+    for start, stop in _runs(used):
+        shown += json_values(values[start:stop])
+    return [
+        shown[place] if is_valid else None
+        for place, is_valid in zip(places.tolist(), codes.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """The ranges of ascending numbers without gaps."""
+    ends = [*(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
+    first = 0
+    for end in ends if len(numbers) else ():
+        yield int(numbers[first]), int(numbers[end - 1]) + 1
+        first = end
 
 
 def _texts(array: pyarrow.Array) -> list[Any]:
