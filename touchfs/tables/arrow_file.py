@@ -19,7 +19,7 @@ from touchfs.format.arrow.batch import BatchLayout, batch_layout, count_rows
 from touchfs.format.arrow.file import IpcFile, parse_arrow
 from touchfs.limits import Limits
 from touchfs.tables.batch_stream import BatchStreams
-from touchfs.tables.field_paths import Path, below, wanted_columns, without
+from touchfs.tables.field_paths import Path, beside_path, values_in_lists, wanted_columns, without
 from touchfs.tables.kept_values import BATCHES
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.pyarrow_errors import pyarrow_errors
@@ -94,18 +94,25 @@ class ArrowFile:
         with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             return cast("list[Any]", values.to_pylist())
 
+    def read_lists(self, batch: int, path: Path) -> list[list[Any] | None]:
+        """The values at a path below a column of lists, as Python has them, in a list for each row of a batch."""
+        beside = beside_path(self.ipc.schema, path)
+        rows = self._load(batch, path[:1], beside)
+        _, (column,) = self._without(rows, batch, path[:1], beside)
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
+            column.validate(full=True)
+            return values_in_lists(column, len(path) - 2)
+
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
         """The values of a column of a batch, or of a child of structs; null below a null, and where one is invalid."""
         from touchfs.tables.values.sound import check_structure, valid_or_null
 
-        field = self.ipc.schema.fields[path[0]]
-        # All fields beside the path: neither above it, nor at it or below it.
-        beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
+        beside = beside_path(self.ipc.schema, path)
         with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             import pyarrow.compute
 
-            rows = self._load(batch, path[:1], frozenset(beside))
-            _, (column,) = self._without(rows, batch, path[:1], frozenset(beside))
+            rows = self._load(batch, path[:1], beside)
+            _, (column,) = self._without(rows, batch, path[:1], beside)
             check_structure(column)
             for _ in path[1:]:
                 column = pyarrow.compute.struct_field(column, [0])

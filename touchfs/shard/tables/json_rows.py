@@ -67,7 +67,8 @@ class JsonRows:
         shown, of_rows = np.unique(partial, axis=1, return_inverse=True) if partial.any() else (partial[:, :1], None)
         for i in range(shown.shape[1]):
             in_json = shown[:, i].tolist()
-            paths = tuple(each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
+            left_out = (each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
+            paths = tuple(dict.fromkeys(left_out))  # one for all elements of a list
             mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
             if not (self._are_there and wanted_columns(self._schema, frozenset(paths))):
                 mask, paths = mask & without_files(columns), ()

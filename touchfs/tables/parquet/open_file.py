@@ -16,7 +16,7 @@ from touchfs.format.arrow.schema import IpcSchema
 from touchfs.format.parquet.cell_ranges import CellRanges
 from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.limits import Limits
-from touchfs.tables.field_paths import Path, below, build_path
+from touchfs.tables.field_paths import Path, beside_path, build_path, values_in_lists
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.columns import ParquetColumns
@@ -120,6 +120,27 @@ class OpenParquet:
             return np.asarray(self._leaf(path, batch, 0, self._pages.rows(batch)).is_valid())
         return found
 
+    def item_places(self, path: Path, batch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Find the values of a row group at a path through the elements of a list: the row in the row group of each,
+        and its number in the list. None for lists in lists, and for files of old writers.
+        """
+        leaf = self._footer.schema.leaf_at(path)
+        return self._pages.items(leaf, batch) if leaf.max_repetition == 1 else None
+
+    def items(self, path: Path, first: int, count: int) -> list[list[Any] | None]:
+        """The values at a path through the elements of a list, as Python has them: a list for each row of the file."""
+        found: list[list[Any] | None] = []
+        for batch, start, rows in self._parts(first, count):
+            values = self._values.read(self._footer.schema.leaf_at(path), batch, start, rows)
+            with pyarrow_errors("values of a Parquet file"):
+                self._columns.check([values])
+                found += values_in_lists(values, len(path) - 2)
+        return found
+
+    def read_lists(self, batch: int, path: Path) -> list[list[Any] | None]:
+        """The values at a path through the elements of a list, in a list for each row of a row group."""
+        return self.items(path, int(self.starts[batch]), self._pages.rows(batch))
+
     def nulls(self, path: Path, batch: int) -> int | None:
         """The number of nulls of a row group at a path to one leaf, also of those in lists; None if the footer does not
         say.
@@ -180,9 +201,7 @@ class OpenParquet:
 
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
         """The values of a column of a row group, or of a child of structs; null below a null, and for invalid ones."""
-        field = self.ipc_schema.fields[path[0]]
-        # All fields beside the path: neither above it, nor at it or below it.
-        beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
+        beside = beside_path(self.ipc_schema, path)
         _, (column,) = self._columns.read(batch, 0, self._pages.rows(batch), path[:1], beside)
         with pyarrow_errors("values of a Parquet file"):
             import pyarrow.compute
