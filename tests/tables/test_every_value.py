@@ -261,6 +261,8 @@ def test_intervals_that_pyarrow_has_no_class_for(tmp_path, unit, wanted):
     assert data.count(mark) == 2  # in the first message and in the footer
     path.write_bytes(data.replace(mark, mark[:-2] + struct.pack("<H", unit)))
     assert rows_of(path) == expected([{"i": value} for value in wanted])
+    with pytest.raises(FormatError, match="has intervals for which pyarrow has no class"):
+        open_table_file(DATA.open(str(path)), LIMITS).read_batch(0).to_pylist()
 
 
 def test_a_damaged_column_says_so_in_each_row(tmp_path):
@@ -283,6 +285,14 @@ def test_names_that_are_there_twice(tmp_path):
     assert rows_of(write_arrow(tmp_path / "x.arrow", table)) == [{"a": 93, "a~3": None, "a~2": 1}]
     pq.write_table(table, tmp_path / "x.parquet")
     assert rows_of(tmp_path / "x.parquet") == [{"a": 93, "a~3": None, "a~2": 1}]
+
+
+def test_a_damaged_page_names_its_column(tmp_path):
+    made = io.BytesIO()
+    pq.write_table(pa.table({"good": [1, 2], "bad": ["x" * 50, "y"]}), made, compression="none", use_dictionary=False)
+    (tmp_path / "x.parquet").write_bytes(made.getvalue().replace(struct.pack("<I", 50) + b"x", b"\xff" * 5, 1))
+    with pytest.raises(FormatError, match=r"^column 'bad': "):
+        rows_of(tmp_path / "x.parquet")
 
 
 def int96(day: int, nanoseconds: int) -> bytes:

@@ -52,7 +52,10 @@ class ParquetColumns:
             leaves = [leaf for leaf in self._tree.leaves_at((number,)) if leaf not in out]
             if leaves:
                 names.append(self._values.schema.field(number).name)
-                arrays.append(self._column(number, leaves, group, first, count, left_out, left))
+                try:
+                    arrays.append(self._column(number, leaves, group, first, count, left_out, left))
+                except FormatError as error:
+                    raise FormatError(f"column {names[-1]!r}: {error.message}", offset=error.offset) from error
                 left -= arrays[-1].nbytes
         return names, arrays
 

@@ -4,7 +4,7 @@ null, bool, integers, text      as JSON has them
 floats                          numbers; NaN and the infinities are the texts "NaN", "Infinity" and "-Infinity"
 decimals                        text, with all digits
 bytes                           base64
-dates, times, timestamps        ISO 8601; a timestamp with a time zone is in UTC and ends in Z
+dates, times, timestamps        ISO 8601; a timestamp with a time zone is in UTC and ends in Z. Those of Int96 are exact
 durations                       text with seconds, as "1.5s"
 intervals                       {"months": …, "days": …, "nanoseconds": …}
 lists, structs                  arrays, objects; the second of two fields of one name gets "~2"
