@@ -38,6 +38,11 @@ def texts(*values: bytes, kind: pa.DataType = pa.string()) -> pa.Array:  # noqa:
     return pa.array([*values, None], PLAIN[kind]).view(kind)
 
 
+def view(text: bytes) -> bytes:
+    """A view of a short text."""
+    return struct.pack("<i", len(text)) + text.ljust(12, b"\0")
+
+
 def integers(kind: pa.DataType) -> tuple[pa.Array, list[Any]]:
     info = np.iinfo(kind.to_pandas_dtype())
     return pa.array([info.min, info.max, None], kind), [int(info.min), int(info.max), None]
@@ -115,6 +120,14 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
     ),
     "dictionary": (
         pa.DictionaryArray.from_arrays(pa.array([0, 7, 1], pa.int8()), pa.array(["a", "b"]), safe=False),
+        ["a", "damaged", "b"],
+    ),
+    "views": (
+        pa.Array.from_buffers(
+            pa.string_view(),
+            3,
+            [None, pa.py_buffer(b"".join([view(b"a"), struct.pack("<i4sii", 20, b"xxxx", 9, 0), view(b"b")]))],
+        ),
         ["a", "damaged", "b"],
     ),
     "dictionary of text": (

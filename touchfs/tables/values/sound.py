@@ -43,13 +43,13 @@ def sound(array: pyarrow.Array) -> pyarrow.Array:
 
 
 def check_structure(array: pyarrow.Array) -> None:
-    """Raise ArrowInvalid for an array that cannot be read safely. Its values may be invalid."""
+    """Raise ArrowException for an array that cannot be read safely. Its values may be invalid."""
     if _problem(array) is not None:
         unchecked(array).validate(full=True)
 
 
 def valid_or_null(array: pyarrow.Array) -> pyarrow.Array:
-    """The same values, null in place of those that are invalid. Raises ArrowInvalid for a damaged structure."""
+    """The same values, null in place of those that are invalid. Raises ArrowException for a damaged structure."""
     if _problem(array) is None:
         return array
     check_structure(array)
@@ -62,7 +62,7 @@ def _problem(array: pyarrow.Array, *, full: bool = True) -> str | None:
     """What pyarrow says of an array, None if nothing is wrong."""
     try:
         array.validate(full=full)
-    except pyarrow.ArrowInvalid as error:
+    except pyarrow.ArrowException as error:  # also ArrowIndexError, of views
         return str(error)
     return None
 
