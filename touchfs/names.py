@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
@@ -56,6 +57,18 @@ def percent_encode(match: re.Match[str]) -> str:
     # U+DC80 to U+DCFF is Python's escape for a byte that was not UTF-8; other lone surrogates come from JSON.
     data = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else match[0].encode("utf-8", "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in data)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names in their order: of equal ones the second gets `~2`, and so on, passing over names that are there."""
+    given, found, counts = frozenset(names), dict[str, None](), Counter[str]()
+    for name in names:
+        new = name
+        while new in found or (new != name and new in given):
+            counts[name] += 1
+            new = f"{name}~{counts[name] + 1}"
+        found[new] = None
+    return [*found]
 
 
 def hash_of(name: bytes) -> int:

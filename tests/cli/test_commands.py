@@ -290,6 +290,7 @@ class TestInfo:
             told = json.loads(text("info", "--json", source))
             assert (told["hours"], told["samples_of_unknown_duration"]) == (None, 1)
             assert re.search("^hours: +unknown$", text("info", source), re.MULTILINE)
+            assert "no known duration" not in text("info", source)
             assert (told["recordings"], told["rates"], told["channels"], told["codings"]) == (0, {}, {}, {})
             assert re.search("^recordings: +0\nsegments: ", text("info", source), re.MULTILINE)
 
@@ -305,6 +306,7 @@ class TestInfo:
         assert told["samples_of_unknown_duration"] == 1
         expected = f"^hours: +0.01 \\({length:.1f} s, and 1 sample of unknown duration\\)$"
         assert re.search(expected, text("info", "x.tar"), re.MULTILINE)
+        assert text("info", "x.tar").endswith("\n1 sample has no known duration: `touchfs index --full x.tar`")
         assert told["rates"] == {"16000": 1, "44100": 1, "unknown": 1}
         assert told["channels"] == {"1": 2, "unknown": 1}
         assert told["codings"] == {"wav": 1, "flac": 1, "mp3": 1}

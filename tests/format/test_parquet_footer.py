@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from parquet_files import PAGES, ParquetSource, nested_table, written
+from parquet_files import PAGES, ParquetSource, nested_table, opened, written
 
 from touchfs.errors import FormatError
 from touchfs.extent import drive
@@ -21,6 +22,7 @@ from touchfs.format.parquet.thrift import (
     I64,
     LIST,
     STRUCT,
+    CompactReader,
     build_binary,
     build_integer,
     build_list,
@@ -140,6 +142,50 @@ ROOT, LEAF = element("schema", children=1), element("a", 1)
 def test_a_footer_built_by_hand() -> None:
     found = parse(footer([ROOT, LEAF], 1, [group(1, chunk())]))
     assert found.starts.tolist() == [0, 1] and found.group(0).chunks[0].start == 4
+
+
+def test_a_footer_of_0_rows() -> None:
+    """As parquet-rs wrote it: row groups have the numbers."""
+    assert parse(footer([ROOT, LEAF], 0, [group(1, chunk()), group(2, chunk())])).starts.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("writer", "size"),
+    [
+        ("parquet-mr", 110),
+        ("parquet-mr version 1.2.8 (build abc)", 110),
+        ("parquet-mr version 1.2.9 (build abc)", 10),
+        ("parquet-mr version 1.10.0", 10),
+        ("parquet-cpp version 1.0.0", 10),
+    ],
+)
+def test_chunks_of_writers_that_did_not_count_a_header(writer: str, size: int) -> None:
+    created_by = (6, BINARY, build_binary(writer.encode()))
+    row_group = group(1, chunk())
+    data = footer([ROOT, LEAF], 1, [row_group], created_by)
+    assert parse(data).group(0).chunks[0].size == min(size, len(b"PAR1") + 100 - 4)
+
+
+def test_a_dictionary_whose_header_was_not_counted() -> None:
+    """The values are those of the file, with one column and with a chunk after it."""
+    table = pa.table({"a": ["x", "y", "x"] * 20, "b": ["z", "z", "u"] * 20})
+    data = written(table, ("1.0", False, True))
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    fields, reader = [], CompactReader(data[start:-8])
+    for number, kind in reader.fields():
+        begin = reader.position
+        reader.skip(kind)
+        fields.append((number, kind, reader.between(begin, reader.position)))
+    sizes = {chunk.size for group in range(2) for chunk in parse(data).group(group).chunks}
+    old = []
+    for number, kind, value in fields:
+        for size in sizes if number == 4 else ():
+            assert value.count(build_integer(size))
+            value = value.replace(build_integer(size), build_integer(size - 14))
+        old.append((number, kind, build_binary(b"parquet-mr") if number == 6 else value))
+    assert [
+        json.loads(row) for row in opened(data[:start] + build_tail(build_struct(old))).json_rows(0, 60)
+    ] == table.to_pylist()
 
 
 @pytest.mark.parametrize(

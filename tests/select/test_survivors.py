@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import touchfs.select.survivors
 from touchfs.errors import FormatError, SourceError, UsageError
 from touchfs.select.expression import parse_where
+from touchfs.select.predicates import Named
 from touchfs.select.survivors import survivors
 
 STEP = touchfs.select.survivors._STEP_SAMPLES
@@ -27,7 +28,7 @@ class Listed:
     def __init__(self, facts: list[dict[str, Any]], identity: str = "f") -> None:
         self.facts = facts
         self.identity = identity
-        self.looked = 0
+        self.looked = self.unmeasured = 0
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -72,7 +73,10 @@ def test_they_are_what_a_list_comprehension_finds(
                 survivors(samples, where, str(place))
         else:
             for _ in range(2):
-                assert survivors(samples, where, str(place)).positions.tolist() == expected
+                try:
+                    assert survivors(samples, where, str(place)).positions.tolist() == expected
+                except UsageError as error:  # a comparison with a value of another type
+                    assert "never" in str(error) and len(expected) in (0, len(facts))
     assert samples.looked == len(facts)
 
 
@@ -128,6 +132,46 @@ def test_fields_that_no_sample_has(tmp_path: Path) -> None:
     samples.facts[9]["rare"] = 1  # which `or` never comes to
     samples.identity = "with a rare one"
     assert found(samples, "n >= 0 or rare == 2", tmp_path) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "problem"),
+    [
+        ("f > 1", ["a", None], "f is a text, never a number: no sample can match"),
+        ("f == 'a'", [1, 2.5], "f is a number, never a text: no sample can match"),
+        ("f in ['a', true]", [1], "f is a number, never a text or true or false: no sample can match"),
+        ("f contains 'a'", [1, {}], "f is a number or an object, never a text or a list: no sample can match"),
+        ("f == 1", [[1]], "f is a list, never a number: no sample can match"),
+        ("not f.x == 1", [{"x": "1"}], "f.x is a text, never a number: no sample can match"),
+        ("f == null", [1], None),
+        ("f != 'a'", [1], None),
+        ("f > 1", [None], None),
+        ("f > 1", ["a", 2], None),
+        ("f in []", [1], None),
+        ("f == 'dog' or f > 1", [Named(1, "dog")], None),
+    ],
+)
+def test_comparisons_that_are_never_true(tmp_path: Path, text: str, values: list[Any], problem: str | None) -> None:
+    samples = Listed([{"f": value} for value in values])
+    for _ in range(2):  # also when the file is there
+        if problem is None:
+            found(samples, text, tmp_path)
+            continue
+        with pytest.raises(UsageError, match=problem):
+            found(samples, text, tmp_path)
+
+
+def test_unknown_durations_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    samples = Listed([{"duration": 1.0}, {}])
+    samples.unmeasured = 1
+    for _ in range(2):
+        assert found(samples, "duration > 0", tmp_path) == [0]
+        assert caplog.messages == ["where: 1 sample has no known duration: `touchfs index --full`"]
+        caplog.clear()
+    samples = Listed([{}, {}], "others")
+    samples.unmeasured = 1204
+    with pytest.raises(UsageError, match=r"duration: .*; 1,204 samples have no known duration: `touchfs index --full`"):
+        found(samples, "duration > 0", tmp_path)
 
 
 def test_no_samples(tmp_path: Path) -> None:
@@ -207,6 +251,7 @@ from touchfs.select.expression import parse_where
 
 class Slow:
     identity = "f"
+    unmeasured = 0
 
     def __len__(self):
         return 20_000

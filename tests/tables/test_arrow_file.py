@@ -7,6 +7,7 @@ import math
 import os
 import struct
 
+import polars
 import pyarrow as pa
 import pytest
 from arrow_tables import FORMATS, write_arrow
@@ -16,6 +17,8 @@ from touchfs.errors import FormatError
 from touchfs.extent import Extent
 from touchfs.form.table import parse_form
 from touchfs.form.tables.row import GROUP_ROWS, pack_ordinal
+from touchfs.format.arrow import flatbuffers
+from touchfs.format.arrow.messages import footer_range
 from touchfs.limits import LIMITS, Limits
 from touchfs.source.data import DATA
 from touchfs.tables.arrow_file import ArrowFile, open_arrow
@@ -245,25 +248,71 @@ def test_a_dictionary_that_decompresses_to_too_much_is_refused(tmp_path):
         opened(path, Limits(decoded=900_000)).json_rows(0, 1)
 
 
-def test_a_file_with_two_schemas_is_refused(tmp_path):
-    """Ours is in the footer; pyarrow, which gets a stream, reads the other."""
-    path = write_arrow(tmp_path / "x.arrow", pa.table({"abc": [1]}))
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b"abc", b"abd", 1))
-    with pytest.raises(FormatError, match="two schemas"):
-        opened(path).json_rows(0, 1)
+def footer_of(data: bytes) -> tuple[int, flatbuffers.FlatTable]:
+    """Where the footer of a file is, and its table."""
+    start, size = footer_range(data[-10:], len(data))
+    return start, flatbuffers.root(memoryview(data), start, size)
 
 
-def test_a_type_that_pyarrow_has_no_class_for_is_an_error(tmp_path):
-    """An interval of months is one of month, day and nanosecond with another number in the schema."""
-    months = pa.array([pa.MonthDayNano([1, 2, 3])])
-    path = write_arrow(tmp_path / "x.arrow", pa.table({"months": months}))
-    data = path.read_bytes()
-    unit = struct.pack("<4HIH", 6, 8, 6, 6, 0, 2)
-    assert data.count(unit) == 2  # in the first message and in the footer
-    path.write_bytes(data.replace(unit, unit[:-2] + b"\0\0"))
-    with pytest.raises(FormatError, match="cannot be read"):
-        opened(path).json_rows(0, 1)
+def without_schema_message(data: bytes) -> bytes:
+    """As Arrow JS writes files: batches follow the magic bytes."""
+    start, footer = footer_of(data)
+    first = 16 + struct.unpack_from("<i", data, 12)[0]
+    made = bytearray(data)
+    for slot in (2, 3):
+        for block in footer.structs(slot, struct.Struct("<qi4xq")):
+            place = data.rindex(struct.pack("<q", block[0]), start)
+            struct.pack_into("<q", made, place, block[0] - (first - 8))
+    return bytes(made[:8] + made[first:])
+
+
+def without_version(data: bytes) -> bytes:
+    """As Java's writer did before 1.0: the vtable of the footer says that it has no version."""
+    start, _ = footer_of(data)
+    root = start + struct.unpack_from("<I", data, start)[0]
+    made = bytearray(data)
+    struct.pack_into("<H", made, root - struct.unpack_from("<i", data, root)[0] + 4, 0)
+    return bytes(made)
+
+
+def with_schema_message(data: bytes, byte: int) -> bytes:
+    """With other bytes in place of the first message, after the size of its metadata."""
+    size = struct.unpack_from("<i", data, 12)[0]
+    return data[:16] + bytes([byte]) * size + data[16 + size :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without_schema_message,
+        without_version,
+        lambda data: with_schema_message(data, 0),
+        lambda data: with_schema_message(data, 7),
+        lambda data: data.replace(b"text", b"test", 1),
+        lambda data: data[: footer_of(data)[0] - 8] + data[footer_of(data)[0] :],
+    ],
+    ids=["no message", "no version", "zeros", "garbled", "another schema", "no end of stream"],
+)
+@pytest.mark.parametrize("form", ["file", "file-zstd"])
+def test_a_file_is_read_by_its_footer(tmp_path, change, form):
+    """As pyarrow does, whatever the first message is."""
+    table = every_type()
+    path = write_arrow(tmp_path / "x.arrow", table, form)
+    path.write_bytes(change(path.read_bytes()))
+    file = opened(path)
+    assert pa.ipc.open_file(str(path)).read_all().schema == file.schema == table.schema
+    assert [json.loads(text) for text in file.json_rows(0, 10)] == [
+        {name: values[i] for name, values in EXPECTED.items()} for i in range(4)
+    ]
+
+
+def test_a_file_of_polars(tmp_path):
+    table = every_type().select(["int", "text", "list", "word"])
+    polars.from_arrow(table).write_ipc(tmp_path / "x.arrow")
+    names = table.schema.names
+    assert [json.loads(text) for text in opened(tmp_path / "x.arrow").json_rows(0, 10)] == [
+        {name: EXPECTED[name][i] for name in names} for i in range(4)
+    ]
 
 
 def test_billions_of_rows_without_bytes_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""The JSON of any Arrow value is what the rules of `touchfs.tables.json_values` say, and `json.loads` reads it."""
+"""The JSON of any Arrow value is what the rules of `json_values` say, and `json.loads` reads it."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from touchfs.tables.json_values import json_values, row_lines
+from touchfs.tables.values.json_values import json_values, row_lines
 
 TEXTS = st.text(max_size=6)
 BYTES = st.binary(max_size=6)

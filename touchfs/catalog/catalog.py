@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class Facts:
     `unmeasured` samples can be found: indexing looked at no more than their headers. With
     `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
     files (`touchfs.catalog.ends`), or empty. `regrouped` counts the files that version 0.1 put into other samples.
-    `labels` are the class labels of a table.
+    `labels` are the class labels of a table; `classes` are the names of the classes of each column that has some.
     """
 
     files: Files
@@ -100,6 +100,7 @@ class Facts:
     unmeasured: int = 0
     regrouped: int = 0
     labels: Labels | None = None
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 # The types of facts in a header. A float may be written as an integer by another tool.
@@ -126,8 +127,9 @@ def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence
         **asdict(facts),
         "files": build_files(facts.files),
     }
-    if facts.labels is None:  # as in catalogs from before there were tables
-        del header["labels"]
+    for name in ("labels", "classes"):  # most catalogs have none
+        if not header[name]:
+            del header[name]
     with atomic_own_file(path) as file:
         for piece in build_file(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
@@ -186,9 +188,12 @@ class Catalog:
             files = parse_files(header.pop("files"))
             endings = parse_endings(header.pop("endings"))
             labels = _parse_labels(header.pop("labels")) if "labels" in header else None
+            classes = {name: tuple(names) for name, names in header.pop("classes", {}).items()}
+            if not all(isinstance(name, str) for names in classes.values() for name in names):
+                raise TypeError("a class has no name")
             if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
                 raise TypeError("a fact is of another type")
-            self.facts = Facts(files=files, **header, endings=endings, labels=labels)
+            self.facts = Facts(files=files, **header, endings=endings, labels=labels, classes=classes)
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]
             self.tables = _TablesByView(path)

@@ -114,7 +114,9 @@ class Table:
         self.order = numbers["order"]
         self._first_of_parts: NDArray[np.integer[Any]] | None = None
         # The number of files of samples: ERROR.txt and directories, which belong to no sample, come last.
-        self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
+        # In a `range` of ordinals only the first row is a directory.
+        is_range = isinstance(self.ordinal, range)
+        self._files = self.rows - 1 if is_range else bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
         self._samples = self.ordinal[self.order[self._files - 1]] + 1 if self._files else 0
 
     def _damaged(self, row: int) -> FormatError:

@@ -15,7 +15,7 @@ from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
-from touchfs.dataset.recording_formats import recording_formats
+from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
 from touchfs.errors import TouchfsError
 from touchfs.indexing.serving import first_reason, why_unservable
 from touchfs.shard.open import column_types
@@ -71,9 +71,20 @@ def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
     if dataset.left_out:
         say(printable(str(dataset.left_out)))
+    if line := _untimed_line(path, dataset, formats):
+        say(line)
     for line in error_lines(path, dataset):
         say(line)
     return status
+
+
+def _untimed_line(path: str, dataset: Dataset, formats: RecordingFormats) -> str:
+    """The command that finds lengths that are not known, which `where` lacks; "" if there is none to find."""
+    untimed = min(dataset.samples - dataset.timed, formats.rates[None])
+    if not untimed or not any(shard.unmeasured for shard in dataset.shards):
+        return ""
+    have = f"{untimed:,} samples have" if untimed > 1 else "1 sample has"
+    return f"{have} no known duration: `touchfs index --full {quote(path)}`"
 
 
 def _interleaved(dataset: Dataset | None) -> str:

@@ -14,6 +14,7 @@
     packed/CODEC[/FORM]      a range of a decompressed buffer of an Arrow file, in the form bytes or npy
     parquet/PATH[/FORM]      a cell of a column of bytes of a Parquet file, in a form if its bytes are not the file
     parquet-list/COLUMN/DTYPE/N[/M…]
+    parquet-item/PATH/ITEM   an element of a list of bytes
                              a list of numbers of a Parquet file as a .npy
     beside/FORM              a file below the audio root, or a piece of it in a form of recordings or videos
     asset                    a file in `_assets/video/` beside an Arrow file
@@ -79,6 +80,7 @@ FORMS: Mapping[str, Callable[..., Form]] = {
     "failed": lambda: _rare("interleaved.failed").FAILED,
     "parquet": lambda path, *form: _rare("tables.parquet_cell").ParquetCell(parse_path(path), _inner(form)),
     "parquet-list": lambda *parameters: _rare("tables.parquet_list").ParquetList.parse(*parameters),
+    "parquet-item": lambda path, item: _rare("tables.parquet_item").ParquetItem.parse(path, item),
     "beside": lambda *form: _beside(parse_form("/".join(form))),
 }
 

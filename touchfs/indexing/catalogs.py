@@ -90,6 +90,7 @@ def make_catalog(
         unmeasured=made.unmeasured,
         regrouped=regrouped,
         labels=made.labels,
+        classes=made.classes,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts

@@ -15,7 +15,7 @@ Names consist of letters, digits, `_` and `-`, and begin with a letter or `_`; a
 Values compare as in JSON: 1 equals 1.0, but neither true nor "1". Values of different types are unequal, and neither is
 less than the other. `contains` finds a text in a text, or a literal among the elements of a list. A field that a sample
 lacks fails every test, also `!=`; so `not x == 1` keeps samples without `x`, and `x != 1` does not. A null field
-exists.
+exists. The label of a class compares as its name with texts, and as its number with numbers.
 
 The parser compiles while it reads, into closures and into a canonical text. Expressions that differ only in spacing,
 redundant parentheses and the spelling of literals have the same canonical text.
@@ -28,9 +28,24 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from touchfs.errors import UsageError
-from touchfs.select.predicates import ORDERS, TESTS, Literal, Path, Predicate, getter, has_field, one_of, ordered, until
+from touchfs.select.predicates import (
+    ORDERS,
+    TESTS,
+    Kinds,
+    Literal,
+    Path,
+    Predicate,
+    getter,
+    has_field,
+    kinds_of,
+    one_of,
+    ordered,
+    until,
+)
 
 __all__ = ["DEPTH_MAX", "LENGTH_MAX", "Where", "has_field", "parse_where", "spell_field"]
 
@@ -69,11 +84,13 @@ _OR, _AND, _NOT = range(3)
 class Where:
     """A filter expression. `str()` is its canonical text, which parses to an equal expression.
 
-    `matches` takes the facts of a sample: a mapping from names to values of JSON's types, with nested dicts.
+    `matches` takes the facts of a sample: a mapping from names to values of JSON's types, with nested dicts. `kinds`
+    are the kinds of values for which each test of a field can be true.
     """
 
     text: str
     fields: frozenset[Path] = field(compare=False, repr=False)
+    kinds: tuple[tuple[Path, Kinds], ...] = field(compare=False, repr=False)
     matches: Predicate = field(compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -89,7 +106,7 @@ def parse_where(text: str) -> Where:
     clause = parser.expression(DEPTH_MAX)
     if parser.kind != "end":
         raise parser.expected('"and", "or" or the end')
-    return Where(_readable(clause.text), frozenset(parser.fields), clause.matches)
+    return Where(_readable(clause.text), frozenset(parser.fields), tuple(parser.kinds), clause.matches)
 
 
 def spell_field(path: Path) -> str:
@@ -121,11 +138,12 @@ class _Clause:
 class _Parser:
     """A recursive descent parser with one token of lookahead: its `kind`, its `word`, and its `start` in the text."""
 
-    __slots__ = ("_tokens", "fields", "kind", "start", "text", "word")
+    __slots__ = ("_tokens", "fields", "kind", "kinds", "start", "text", "word")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.fields: set[Path] = set()
+        self.kinds: list[tuple[Path, Kinds]] = []
         self._tokens = _TOKEN.finditer(text)
         self.advance()
 
@@ -182,11 +200,16 @@ class _Parser:
             return _Clause(text, _NOT, has_field(path))
         if self.takes("in"):
             literals = self.literals()
+            self.kinds += [(path, reduce(or_, map(kinds_of, literals)))] if literals else []
             text += f" [{', '.join(map(_spell, literals))}]"
             test = one_of(*literals)
         elif word in TESTS:
             self.advance()
             literal = self.literal()
+            if word == "contains":
+                self.kinds.append((path, kinds_of(literal) & Kinds.TEXT | Kinds.LIST))
+            elif word == "==":
+                self.kinds.append((path, kinds_of(literal)))
             text += f" {_spell(literal)}"
             test = TESTS[word](literal)
         elif word in ORDERS:
@@ -194,6 +217,7 @@ class _Parser:
             if self.kind not in ("number", "string"):
                 raise self.expected("a number or a string in quotes")
             literal = self.literal()
+            self.kinds.append((path, kinds_of(literal)))
             text += f" {_spell(literal)}"
             test = ordered(ORDERS[word], literal)
         else:

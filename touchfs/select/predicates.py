@@ -6,8 +6,17 @@ Values have the types that JSON parses to. A comparison between different types 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import IntFlag
 from operator import ge, gt, le, lt
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Named(NamedTuple):
+    """A number with a name, as the label of a class: it compares as the number with numbers, as the name with texts."""
+
+    number: int
+    name: str
+
 
 Path: TypeAlias = tuple[str, ...]
 Literal: TypeAlias = str | int | float | None
@@ -47,7 +56,13 @@ def one_of(*literals: Literal) -> _Test:
     """Return a test: the value equals one of the literals."""
     # Python's True equals 1, so the key includes the type.
     accepted = frozenset((type(literal) is bool, literal) for literal in literals)
-    return lambda value: type(value) in _SCALARS and (type(value) is bool, value) in accepted
+
+    def test(value: Any) -> bool:
+        if type(value) is Named:
+            return not accepted.isdisjoint({(False, value.number), (False, value.name)})
+        return type(value) in _SCALARS and (type(value) is bool, value) in accepted
+
+    return test
 
 
 def _not_equal(literal: Literal) -> _Test:
@@ -61,6 +76,8 @@ def _containing(literal: Literal) -> _Test:
     def test(value: Any) -> bool:
         if isinstance(value, list):
             return any(map(equal, value))
+        if isinstance(value, Named):
+            value = value.name
         return isinstance(value, str) and isinstance(literal, str) and literal in value
 
     return test
@@ -68,8 +85,55 @@ def _containing(literal: Literal) -> _Test:
 
 def ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Test:
     """Return a test: the value has the literal's type, and `compare(value, literal)` is true."""
-    types = frozenset({str}) if isinstance(literal, str) else _NUMBERS
-    return lambda value: type(value) in types and compare(value, literal)
+    is_text = isinstance(literal, str)
+    types = frozenset({str}) if is_text else _NUMBERS
+
+    def test(value: Any) -> bool:
+        if type(value) is Named:
+            value = value.name if is_text else value.number
+        return type(value) in types and compare(value, literal)
+
+    return test
+
+
+class Kinds(IntFlag):
+    """Kinds of values that can be compared with each other."""
+
+    TEXT = 1
+    NUMBER = 2
+    BOOL = 4
+    NULL = 8
+    LIST = 16
+    OBJECT = 32
+
+    def spelled(self) -> str:
+        """The names of these kinds for users: `a text or a number`."""
+        return " or ".join(_KIND_NAMES[kind] for kind in Kinds if kind in self)
+
+
+_KIND_NAMES = {
+    Kinds.TEXT: "a text",
+    Kinds.NUMBER: "a number",
+    Kinds.BOOL: "true or false",
+    Kinds.NULL: "null",
+    Kinds.LIST: "a list",
+    Kinds.OBJECT: "an object",
+}
+_KINDS = {
+    str: Kinds.TEXT,
+    int: Kinds.NUMBER,
+    float: Kinds.NUMBER,
+    bool: Kinds.BOOL,
+    type(None): Kinds.NULL,
+    list: Kinds.LIST,
+    dict: Kinds.OBJECT,
+    Named: Kinds.TEXT | Kinds.NUMBER,
+}
+
+
+def kinds_of(value: Any) -> Kinds:
+    """The kinds of a value, or of a literal; none of a field that a sample lacks."""
+    return _KINDS.get(type(value), Kinds(0))
 
 
 def until(end: bool, predicates: Iterable[Predicate]) -> Predicate:

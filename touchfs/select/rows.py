@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from touchfs.format.image_size import ImageSize
 from touchfs.format.interleaved.columns import RESERVED_COLUMNS
 from touchfs.select.expression import Where, spell_field
-from touchfs.tables.json_values import json_values
+from touchfs.tables.values.json_values import json_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

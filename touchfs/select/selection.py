@@ -8,9 +8,10 @@ An expression can use these facts:
     duration     seconds of the recording
     text         the text of the .txt; without one, the field of the .json, such as the column of a table
 
-and every other field of the sample's .json (`lang`, `info.speaker`). Only facts that the expression uses are read. What
-a recording is follows from the catalog, else from its header. The .json has it where these do not, and these where the
-.json has no such field:
+and every other field of the sample's .json (`lang`, `info.speaker`), or else of a small text file by its extension
+(`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as texts. Only facts
+that the expression uses are read. What a recording is follows from the catalog, else from its header. The .json has it
+where these do not, and these where the .json has no such field:
 
     duration                 by the recording, else by the .json
     rate, channels, coding   by the .json, else by the recording: Hz, a number, and the extension, such as `flac`
@@ -19,6 +20,8 @@ a recording is follows from the catalog, else from its header. The .json has it 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -34,9 +37,12 @@ from touchfs.dataset.samples import DatasetSamples, Positions, Samples, as_posit
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, UsageError
 from touchfs.names import hex_digest
-from touchfs.select.expression import parse_where
+from touchfs.select.expression import parse_where, spell_field
+from touchfs.select.predicates import Named
 from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
+
+log = logging.getLogger(__name__)
 
 
 class Selection:
@@ -216,6 +222,9 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
     return sorted(ordinals)
 
 
+# Text files that are fields, in bytes
+_MEMBER_MAX = 1 << 16
+_CLASS = re.compile(r"[0-9]{1,18}", re.ASCII)
 # Facts that the .json tells if nothing else does.
 _ALSO_IN_JSON = (_DURATION, "text")
 
@@ -230,7 +239,10 @@ class _SampleFacts:
         self._facts = [(name, fact) for name, fact in facts.items() if name in names]
         self._defaults = [(name, fact) for name, fact in _OF_RECORDINGS.items() if name in names]
         self._others = names - facts.keys()
+        self._classes: tuple[str, Mapping[str, Sequence[str]]] = "", {}
+        self._hidden: set[str] = set()
         self.identity = samples.identity
+        self.unmeasured = 0
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -238,19 +250,61 @@ class _SampleFacts:
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         for position in range(start, stop):
             sample = self._samples[position]
-            record = _metainfo(sample, self._limit) if self._others else {}
+            record = self._described(sample) if self._others else {}
             for name, fact in self._facts:
                 value = fact(sample)
                 if value is None and name in _ALSO_IN_JSON:
                     value = _metainfo(sample, self._limit).get(name)
                 if value is None:
                     record.pop(name, None)
+                    self.unmeasured += name == _DURATION and sample.coding is not None
                 else:
                     record[name] = value
             for name, fact in self._defaults:
                 if name not in record and (value := fact(sample)) is not None:
                     record[name] = value
             yield record
+
+    def _described(self, sample: Sample) -> dict[str, Any]:
+        """The fields of a sample's .json, with the names of classes, and its text files that have names of others."""
+        record = _metainfo(sample, self._limit)
+        for name in self._others:
+            if name in sample and name in record:
+                self._tell(name)
+            elif name not in record and name not in _OF_RECORDINGS:
+                value = _member(sample, name)
+                if value is not None:
+                    record[name] = value
+        for name, classes in self._classes_of(sample.shard).items():
+            label = record.get(name)
+            if type(label) is int and 0 <= label < len(classes):
+                record[name] = Named(label, classes[label])
+        return record
+
+    def _tell(self, name: str) -> None:
+        if name not in self._hidden:
+            self._hidden.add(name)
+            log.warning("where: %s is the field of the .json, not the file .%s", spell_field((name,)), name)
+
+    def _classes_of(self, shard: str) -> Mapping[str, Sequence[str]]:
+        """The names of the classes of columns of a shard."""
+        if self._classes[0] != shard:
+            dataset = self._samples.dataset
+            number = dataset.by_name[shard.encode(errors="surrogateescape")]
+            self._classes = shard, dataset.catalog(number).facts.classes
+        return self._classes[1]
+
+
+def _member(sample: Sample, name: str) -> str | Named | None:
+    """The text of a small file of a sample; None if it has none, or one that is not text."""
+    data = _read(sample, name, _MEMBER_MAX)
+    try:
+        text = None if data is None else data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        return None
+    if text is not None and name == "cls" and _CLASS.fullmatch(text):
+        return Named(int(text), text)
+    return text
 
 
 def _size(sample: Sample, extension: str) -> int | None:

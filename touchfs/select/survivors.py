@@ -7,8 +7,11 @@ the expression, so each pair of them is evaluated once:
     0       8s "TOUCHSRV"   u32 version   u32 fields   u64 samples   u64 survivors   16s identity   16s digest
     64      positions, ascending: u32 each if they fit for every sample of the dataset, else i64
     then    u64 for each field of the expression, sorted: how many samples have it
+    then    u64 for each of these: the kinds of its values (`Kinds`)
+    last    u64 samples whose recording has no known length, 16s digest of these two
 
-All numbers are little-endian. The identity is the hash of those two, the digest that of everything after the header.
+All numbers are little-endian. The identity is the hash of those two, the digest that of positions and numbers
+of samples, which stays the same as in version 2: states have it.
 The digest is checked at every opening, which takes about a second for 200 million survivors; a damaged file is made
 again. Only the files used last are kept.
 """
@@ -19,7 +22,7 @@ import hashlib
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
@@ -37,7 +40,8 @@ from touchfs.errors import (
 )
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
-from touchfs.select.expression import Where, has_field, spell_field
+from touchfs.select.expression import Where, spell_field
+from touchfs.select.predicates import Kinds, Path, getter, kinds_of
 from touchfs.source.mapped import map_file
 
 log = logging.getLogger(__name__)
@@ -46,10 +50,11 @@ Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 
 HEADER = struct.Struct("<8sIIQQ16s16s")
 MAGIC = b"TOUCHSRV"
-# 1 had other facts: the rate of a sample was only that in its JSON.
-VERSION = 2
+# 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values.
+VERSION = 3
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
+_DIGEST_SIZE = 16
 _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
 # Positions in a larger dataset are i64.
 _SMALL_SAMPLES = 1 << 32
@@ -57,7 +62,7 @@ _SMALL_SAMPLES = 1 << 32
 _STEP_SAMPLES = 1 << 12
 _KEPT = 100
 # The fields that a sample may have besides those of its .json.
-_FIELDS = "key, shard, ordinal, segment, size.EXT, text, duration, rate, channels or coding"
+_FIELDS = "key, shard, ordinal, segment, size.EXT, text, duration, rate, channels, coding or a text file as cls"
 
 
 class Survivors(NamedTuple):
@@ -65,6 +70,15 @@ class Survivors(NamedTuple):
 
     positions: Positions
     digest: bytes
+
+
+class _Evaluated(NamedTuple):
+    """What a file has: the survivors, how many samples have each field, the kinds of its values, and `unmeasured`."""
+
+    survivors: Survivors
+    counts: list[int]
+    kinds: list[Kinds]
+    unmeasured: int
 
 
 class Filterable(Protocol):
@@ -75,6 +89,11 @@ class Filterable(Protocol):
     @property
     def identity(self) -> str:
         """A string that differs if the files of the samples differ."""
+
+    @property
+    def unmeasured(self) -> int:
+        """How many samples, of those that were yielded, have a recording without a duration, which is used."""
+        ...
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         """Yield the facts of each sample in [start, stop)."""
@@ -115,21 +134,41 @@ def survivors(
                 _build(made, identity, samples, where, progress)
                 made.flush()
                 known = _parse(made.fileno(), file, identity, len(samples), len(paths))
-    found, counts = known
-    if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
-        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}")
-    return found
+    if len(samples):
+        _check(known, where, paths)
+    if known.unmeasured:
+        log.warning("where: %s no known duration: `touchfs index --full`", _have(known.unmeasured))
+    return known.survivors
 
 
-def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
-    """Return the survivors in a file, and how many samples have each field."""
+def _have(samples: int) -> str:
+    return f"{samples:,} samples have" if samples != 1 else "1 sample has"
+
+
+def _check(known: _Evaluated, where: Where, paths: Sequence[Path]) -> None:
+    """Raise UsageError for fields that no sample has, and for comparisons that are true for no value of theirs."""
+    if unknown := [spell_field(path) for path, count in zip(paths, known.counts, strict=True) if not count]:
+        hint = f"; {_have(known.unmeasured)} no known duration: `touchfs index --full`" if known.unmeasured else ""
+        raise UsageError(
+            f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}{hint}"
+        )
+    found = dict(zip(paths, known.kinds, strict=True))
+    for path, wanted in where.kinds:
+        kinds = found[path] & ~Kinds.NULL
+        if kinds and not kinds & wanted and Kinds.NULL not in wanted:
+            name = spell_field(path)
+            raise UsageError(f"where: {name} is {kinds.spelled()}, never {wanted.spelled()}: no sample can match")
+
+
+def _open(path: str, identity: bytes, samples: int, fields: int) -> _Evaluated:
+    """Return what a file has."""
     with map_os_errors(path), open(open_trusted(path), "rb") as file:
         with suppress(PermissionError):
             os.utime(file.fileno())
         return _parse(file.fileno(), path, identity, samples, fields)
 
 
-def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
+def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> _Evaluated:
     data = map_file(descriptor)
     size = len(data)
     if size < HEADER.size:
@@ -137,14 +176,20 @@ def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: in
     *head, count, of, digest = HEADER.unpack_from(data)
     dtype = _dtype(samples)
     end = HEADER.size + count * dtype.itemsize
-    if head != [MAGIC, VERSION, fields, samples] or of != identity or size != end + fields * _COUNT.itemsize:
+    last = end + fields * _COUNT.itemsize
+    tail = (fields + 1) * _COUNT.itemsize
+    if head != [MAGIC, VERSION, fields, samples] or of != identity or size != last + tail + _DIGEST_SIZE:
         raise FormatError("not the index of survivors of these samples", path=path, offset=0)
-    if _hash(data[HEADER.size :]).digest() != digest:
+    if (
+        _hash(data[HEADER.size : last]).digest() + _hash(data[last : last + tail]).digest()
+        != digest + data[last + tail :]
+    ):
         raise FormatError("a damaged index of survivors", path=path, offset=HEADER.size)
     found = Survivors(np.frombuffer(data, dtype, count, HEADER.size), digest)
     if count and not 0 <= found.positions.min() <= found.positions.max() < samples:
         raise FormatError("an index of survivors of other samples", path=path, offset=HEADER.size)
-    return found, np.frombuffer(data[end:], _COUNT).tolist()
+    *kinds, unmeasured = np.frombuffer(data[last : last + tail], _COUNT).tolist()
+    return _Evaluated(found, np.frombuffer(data[end:last], _COUNT).tolist(), [*map(Kinds, kinds)], unmeasured)
 
 
 def _keep_latest(directory: str) -> None:
@@ -159,15 +204,17 @@ def _build(
     file: BinaryIO, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]
 ) -> None:
     total, dtype = len(samples), _dtype(len(samples))
-    fields = [has_field(path) for path in sorted(where.fields)]
-    counts, survived, digest = [0] * len(fields), 0, _hash(b"")
+    fields = [getter(path) for path in sorted(where.fields)]
+    counts, kinds, survived, digest = [0] * len(fields), [Kinds(0)] * len(fields), 0, _hash(b"")
     progress(0, total)
     file.write(bytes(HEADER.size))
     for start in range(0, total, _STEP_SAMPLES):
         stop, kept = min(start + _STEP_SAMPLES, total), []
         for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
-            for i, has in enumerate(fields):
-                counts[i] += has(facts)
+            for i, get in enumerate(fields):
+                if found := kinds_of(get(facts)):
+                    counts[i] += 1
+                    kinds[i] |= found
             if where.matches(facts):
                 kept.append(position)
         piece = np.array(kept, dtype).tobytes()
@@ -178,6 +225,8 @@ def _build(
     piece = np.array(counts, _COUNT).tobytes()
     file.write(piece)
     digest.update(piece)
+    tail = np.array([*map(int, kinds), samples.unmeasured], _COUNT).tobytes()
+    file.write(tail + _hash(tail).digest())
     file.seek(0)
     file.write(HEADER.pack(MAGIC, VERSION, len(fields), total, survived, identity, digest.digest()))
 
@@ -196,4 +245,4 @@ def _dtype(samples: int) -> np.dtype[Any]:
 
 
 def _hash(data: bytes | memoryview) -> hashlib.blake2b:
-    return hashlib.blake2b(data, digest_size=16)
+    return hashlib.blake2b(data, digest_size=_DIGEST_SIZE)

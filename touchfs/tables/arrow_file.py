@@ -19,12 +19,13 @@ from touchfs.format.arrow.batch import BatchLayout, batch_layout, count_rows
 from touchfs.format.arrow.file import IpcFile, parse_arrow
 from touchfs.limits import Limits
 from touchfs.tables.batch_stream import BatchStreams
-from touchfs.tables.field_paths import Path, below, wanted_columns, without
-from touchfs.tables.json_values import json_values, row_lines
+from touchfs.tables.field_paths import Path, beside_path, values_in_lists, wanted_columns, without
 from touchfs.tables.kept_values import BATCHES
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.pyarrow_errors import pyarrow_errors
-from touchfs.tables.value_sizes import total_size, viewed_size
+from touchfs.tables.record_batch import record_batch
+from touchfs.tables.values.json_values import json_values, row_lines
+from touchfs.tables.values.value_sizes import total_size, viewed_size
 
 if TYPE_CHECKING:
     import pyarrow
@@ -63,11 +64,10 @@ class ArrowFile:
     def schema(self) -> pyarrow.Schema:
         """The schema. Raises MissingExtraError without pyarrow."""
         arrow = load_pyarrow()
-        offset, size = self._streams.schema_range
         try:
-            return arrow.ipc.read_schema(arrow.py_buffer(self._source.read(offset, size)))
+            return arrow.ipc.read_schema(arrow.py_buffer(self.ipc.schema_message))
         except (arrow.ArrowException, OSError) as error:
-            raise FormatError(f"the Arrow schema cannot be read: {error}", offset=offset) from error
+            raise FormatError(f"the Arrow schema cannot be read: {error}") from error
 
     def locate(self, row: int) -> tuple[int, int]:
         """The batch that has a row, and the row in it. Raises IndexError."""
@@ -86,7 +86,7 @@ class ArrowFile:
         if columns is not None and (missing := set(columns).difference(field.name for field in fields)):
             raise FormatError(f"the table has no column {min(missing)!r}")
         numbers = [i for i, field in enumerate(fields) if columns is None or field.name in columns]
-        return self._read(batch, numbers, frozenset())
+        return self._read(batch, numbers)
 
     def read_values(self, batch: int, path: Path) -> list[Any]:
         """The values of a column of a batch, or of a child of structs, as Python has them; null below a null."""
@@ -94,26 +94,36 @@ class ArrowFile:
         with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             return cast("list[Any]", values.to_pylist())
 
+    def read_lists(self, batch: int, path: Path) -> list[list[Any] | None]:
+        """The values at a path below a column of lists, as Python has them, in a list for each row of a batch."""
+        beside = beside_path(self.ipc.schema, path)
+        rows = self._load(batch, path[:1], beside)
+        _, (column,) = self._without(rows, batch, path[:1], beside)
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
+            column.validate(full=True)
+            return values_in_lists(column, len(path) - 2)
+
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
-        """The values of a column of a batch, or of a child of structs; null below a null."""
-        field = self.ipc.schema.fields[path[0]]
-        # All fields beside the path: neither above it, nor at it or below it.
-        beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
-        found = self._read(batch, [path[0]], frozenset(beside))
+        """The values of a column of a batch, or of a child of structs; null below a null, and where one is invalid."""
+        from touchfs.tables.values.sound import check_structure, valid_or_null
+
+        beside = beside_path(self.ipc.schema, path)
         with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             import pyarrow.compute
 
-            column = found.column(0)
+            rows = self._load(batch, path[:1], beside)
+            _, (column,) = self._without(rows, batch, path[:1], beside)
+            check_structure(column)
             for _ in path[1:]:
                 column = pyarrow.compute.struct_field(column, [0])
             self._check_values([column], batch)
-            return column
+            return valid_or_null(column)
 
     def integers(self, column: int) -> NDArray[np.int64]:
         """The values of a column of integers in all batches, −1 for nulls."""
         parts = [np.zeros(0, np.int64)]
         for number in range(self.batches):
-            found = self._read(number, [column], frozenset())
+            found = self._read(number, [column])
             with pyarrow_errors("an Arrow batch", self.ipc.batches[number].offset):
                 values = found.column(0).fill_null(-1) if found.column(0).null_count else found.column(0)
                 parts.append(values.to_numpy(zero_copy_only=False).astype(np.int64))
@@ -124,7 +134,7 @@ class ArrowFile:
 
         Yields those of `ROWS_AT_ONCE` rows at a time.
         """
-        values = self._read(batch, [column], frozenset(left_out)).column(0)
+        values = self._read_sound(batch, [column], frozenset(left_out)).column(0)
         for first in range(0, len(values), ROWS_AT_ONCE):
             part = values.slice(first, ROWS_AT_ONCE)
             with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
@@ -150,7 +160,7 @@ class ArrowFile:
         key = self._source.identity or id(self), batch, left_out
         found = BATCHES.get(key)
         if found is None:
-            found = self._read(batch, wanted_columns(self.ipc.schema, left_out), left_out)
+            found = self._read_sound(batch, wanted_columns(self.ipc.schema, left_out), left_out)
             BATCHES.add(key, found)
         return found
 
@@ -159,28 +169,49 @@ class ArrowFile:
         if sum(map(total_size, arrays)) > self._limits.decoded:
             raise self._streams.too_large(self.ipc.batches[batch])
 
-    def _read(self, batch: int, columns: Sequence[int], left_out: frozenset[Path]) -> pyarrow.RecordBatch:
+    def _read(self, batch: int, columns: Sequence[int]) -> pyarrow.RecordBatch:
+        """Some columns of a batch, whose values are valid."""
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
+            rows = self._load(batch, columns, frozenset())
+            found = record_batch(*self._without(rows, batch, columns, frozenset()), len(rows))
+            found.validate(full=True)
+        return found
+
+    def _read_sound(self, batch: int, columns: Sequence[int], left_out: frozenset[Path]) -> pyarrow.RecordBatch:
+        """Some columns of a batch as `json_values` takes them, without the cells at some paths."""
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
+            from touchfs.tables.values.leaf_types import readable
+            from touchfs.tables.values.sound import sound
+
+            rows = self._load(batch, columns, left_out)
+            names, arrays = self._without(readable(rows), batch, columns, left_out)
+            return record_batch(names, [*map(sound, arrays)], len(rows))
+
+    def _load(self, batch: int, columns: Sequence[int], left_out: frozenset[Path]) -> pyarrow.StructArray:
+        """Some columns of a batch. They are not checked, and may be of types without a class; cells at some paths are
+        not read.
+        """
         arrow = load_pyarrow()
         layout = self.layout(batch)
         message = self._streams.assemble(layout, columns, left_out)
+        if not columns:  # pyarrow takes no columns for all columns
+            return arrow.array([{}] * layout.rows, arrow.struct([]))
         options = arrow.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
-        with pyarrow_errors("an Arrow batch", layout.place.offset):
-            if columns:
-                found = arrow.ipc.open_stream(arrow.py_buffer(message), options=options).read_next_batch()
-            else:  # pyarrow takes no columns for all columns
-                found = arrow.RecordBatch.from_struct_array(arrow.array([{}] * layout.rows, arrow.struct([])))
-            named = [
-                (self.ipc.schema.fields[i].name, kept)
-                for i, column in zip(columns, found.columns, strict=True)
-                if (kept := without(column, (i,), left_out)) is not None
-            ]
-            if len(named) < len(columns) or left_out:
-                names, arrays = [name for name, _ in named], [array for _, array in named]
-                found = arrow.RecordBatch.from_arrays(arrays, names) if named else found.select([])
-            if sum(map(viewed_size, found.columns)) > self._limits.decoded:
-                raise self._streams.too_large(layout.place)
-            found.validate(full=True)
-        return found
+        return arrow.ipc.open_stream(arrow.py_buffer(message), options=options).read_next_batch().to_struct_array()
+
+    def _without(
+        self, rows: pyarrow.StructArray, batch: int, columns: Sequence[int], left_out: frozenset[Path]
+    ) -> tuple[list[str], list[pyarrow.Array]]:
+        """The names and values of loaded columns, without the cells at some paths. Raises FormatError if too large."""
+        names, arrays = [], []
+        for i, number in enumerate(columns):
+            kept = without(rows.field(i), (number,), left_out)
+            if kept is not None:
+                names.append(self.ipc.schema.fields[number].name)
+                arrays.append(kept)
+        if sum(map(viewed_size, arrays)) > self._limits.decoded:
+            raise self._streams.too_large(self.ipc.batches[batch])
+        return names, arrays
 
 
 _files = OpenTableFiles(ArrowFile)

@@ -16,10 +16,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import drive
 from touchfs.format.arrow.batch import BatchLayout, dictionary_buffers
 from touchfs.format.arrow.compression import SIZE, parse_size
-from touchfs.format.arrow.file import METADATA_MAX, IpcBatch, IpcFile, read_message
-from touchfs.format.arrow.messages import parse_prefix
-from touchfs.format.arrow.metadata import HEAD, PREFIX
-from touchfs.format.arrow.schema import parse_schema
+from touchfs.format.arrow.file import IpcBatch, IpcFile
 from touchfs.limits import Limits, too_large
 from touchfs.tables.field_paths import Path, in_batch
 
@@ -40,28 +37,15 @@ class BatchStreams:
         self._ipc = ipc
         self._limits = limits
 
-    @cached_property
-    def schema_range(self) -> tuple[int, int]:
-        """The offset and size of the message with the schema. In a file it is behind the magic."""
-        offset = 0 if self._ipc.is_stream else len(HEAD)
-        prefix, length = parse_prefix(self._source.read(offset, PREFIX.size))
-        if not 0 < length <= min(self._source.size - offset - prefix, METADATA_MAX):
-            raise FormatError("no Arrow schema where one should be", offset=offset)
-        if not self._ipc.is_stream:  # buffers of other types would be read as these, beyond their ends
-            message = drive(read_message(IpcBatch(offset, prefix + length, 0)), self._source)
-            if parse_schema(message.header, message.version, offset).fields != self._ipc.schema.fields:
-                raise FormatError("an Arrow file with two schemas: its footer has another one", offset=offset)
-        return offset, prefix + length
-
     def assemble(self, layout: BatchLayout, columns: Sequence[int], left_out: frozenset[Path]) -> mmap.mmap:
         """A stream of the schema, the dictionaries and a batch, in which only some buffers are filled."""
-        place = layout.place
-        before = [self.schema_range]
+        place, schema = layout.place, self._ipc.schema_message
+        before: list[tuple[int, int]] = []
         for dictionary in self._ipc.dictionaries:
             offset, metadata_size, body_size = dictionary.place
             if not self._ipc.is_stream or offset < place.offset:
                 before.append((offset, metadata_size + body_size))
-        start = sum(size for _, size in before)
+        start = len(schema) + sum(size for _, size in before)
         shift = start - place.offset
         ranges, holes = self._ranges(layout, columns, left_out)
         needed = start + place.metadata_size + sum(length for _, length in ranges)
@@ -73,7 +57,8 @@ class BatchStreams:
             flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNRESERVED,
         )
         with memoryview(memory) as view:
-            position = 0
+            position = len(schema)
+            view[:position] = schema
             for offset, size in [*before, (place.offset, place.metadata_size)]:
                 self._source.read_into(offset, view[position : position + size])
                 position += size

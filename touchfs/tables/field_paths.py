@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from touchfs.errors import FormatError
 
@@ -43,6 +43,20 @@ def below(path: Path, field: IpcField) -> Iterator[tuple[Path, IpcField]]:
             yield from below((*path, number), child)
 
 
+def beside_path(schema: IpcSchema, path: Path) -> frozenset[Path]:
+    """The paths of all fields of a column beside a path: neither above it, nor at it or below it."""
+    fields = below(path[:1], schema.fields[path[0]])
+    return frozenset(each for each, _ in fields if each != path[: len(each)] and each[: len(path)] != path)
+
+
+def values_in_lists(column: pyarrow.Array, depth: int) -> list[list[Any] | None]:
+    """The values in lists, below so many structs of one child each."""
+    lists = cast("list[list[Any] | None]", column.to_pylist())
+    for _ in range(depth):
+        lists = [each and [None if value is None else next(iter(value.values())) for value in each] for each in lists]
+    return lists
+
+
 def wanted(path: Path, field: IpcField, left_out: frozenset[Path]) -> Iterator[Path]:
     """The paths of the leaves of a field that are not left out."""
     if path in left_out:
@@ -60,13 +74,22 @@ def wanted_columns(schema: IpcSchema, left_out: frozenset[Path]) -> list[int]:
 
 
 def without(array: pyarrow.Array, path: Path, left_out: frozenset[Path]) -> pyarrow.Array | None:
-    """An array without the children at some paths; None if nothing of it is left."""
+    """An array without the children at some paths, of structs and lists of these; None if nothing of it is left."""
     if path in left_out:
         return None
     if not any(each[: len(path)] == path for each in left_out):
         return array
     import pyarrow
 
+    if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type):
+        values = without(array.values, (*path, 0), left_out)
+        if values is None:
+            return None
+        make = pyarrow.list_ if pyarrow.types.is_list(array.type) else pyarrow.large_list
+        kind = make(array.type.value_field.with_type(values.type))
+        return pyarrow.Array.from_buffers(
+            kind, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+        )
     kept = [
         (array.type.field(i), child)
         for i in range(array.type.num_fields)

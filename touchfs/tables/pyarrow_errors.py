@@ -20,8 +20,10 @@ class pyarrow_errors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        # LookupError: pyarrow has no class for some types, as intervals of months.
         foreign = (load_pyarrow().ArrowException, ArithmeticError, LookupError, OSError, StopIteration, TypeError)
+        if isinstance(error, KeyError):  # the number of a type
+            problem = f"{self._what} has intervals for which pyarrow has no class"
+            raise FormatError(problem, offset=self._offset) from error
         if isinstance(error, (*foreign, ValueError)) and not isinstance(error, TouchfsError):
             # The text of a LookupError is the number of a type.
             reason = f"pyarrow has no values of type {error}" if isinstance(error, LookupError) else error

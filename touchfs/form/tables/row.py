@@ -53,8 +53,8 @@ def parse_ordinal(detail: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row(Form):
-    """`row[/PATH…]`: a row of the Arrow or Parquet file that the source is, as JSON (`touchfs.tables.json_values`).
-    `detail` packs its ordinal.
+    """`row[/PATH…]`: a row of the Arrow or Parquet file that the source is, as JSON
+    (`touchfs.tables.values.json_values`). `detail` packs its ordinal.
 
     Each path leads to cells that the row leaves out, as they are files: the numbers of a column and of children in it,
     as `3` or `3.0`.

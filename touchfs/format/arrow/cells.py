@@ -23,7 +23,7 @@ from touchfs.extent import Buffer, Reads
 from touchfs.format.arrow.batch import BatchLayout, BufferRange
 from touchfs.format.arrow.compression import SIZE, decompressed_range, parse_size
 from touchfs.format.arrow.metadata import Kind
-from touchfs.format.arrow.schema import OFFSET_WIDTHS, VIEWS, IpcField
+from touchfs.format.arrow.schema import LIST_WIDTHS, OFFSET_WIDTHS, VIEWS, IpcField
 from touchfs.limits import LIMITS, too_large
 
 # A view: the length, then either up to 12 bytes, or 4 bytes, the number of a buffer, and the offset in it.
@@ -96,16 +96,74 @@ def cells(
     rows = _Rows(layout, first, count, limit)
     if not has_cells(chain) or not 0 <= first <= first + count <= layout.rows:
         raise rows.error(f"rows {first} to {first + count} of {layout.rows} of column {chain[0].name!r} have no cells")
-    valid = np.ones(count, np.bool_)
     for field in chain:
         layout.check_count(field)
-        if layout.nulls(field):
+    return (yield from _of_chain(rows, chain))
+
+
+def _of_chain(rows: _Rows, chain: Sequence[IpcField]) -> Reads[Cells]:
+    """The cells of the last of these fields, each a child of the one before, of which all have the rows."""
+    valid = np.ones(rows.count, np.bool_)
+    for field in chain:
+        if rows.layout.nulls(field):
             valid &= yield from rows.validity(field)
     if field.type.kind in OFFSET_WIDTHS:
         return (yield from _by_offsets(rows, field, valid))
     if field.type.kind in VIEWS:
         return (yield from _by_views(rows, field, valid))
     return (yield from _by_width(rows, field, valid))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListCells:
+    """The cells in the lists of some rows: `count` of them for each row, from `start` on; of a null list, none."""
+
+    start: NDArray[np.int64]
+    count: NDArray[np.int64]
+    cells: Cells
+
+    def at(self, item: int) -> Cells:
+        """The element of this number of each row; not valid where the list has not as many."""
+        has_it = self.count > item
+        place = np.where(has_it, self.start + item, 0)
+        found = self.cells
+        if not has_it.any():
+            nothing = np.zeros(len(place), np.int64)
+            return Cells(nothing, nothing, has_it)
+        valid = has_it & found.valid[place]
+        return Cells(
+            found.offsets[place],
+            np.where(valid, found.lengths[place], 0),
+            valid,
+            None,
+            found.codec,
+            None if found.buffers is None else found.buffers[place],
+            found.ranges,
+        )
+
+
+def list_cells(layout: BatchLayout, path: Sequence[int], limit: int = LIMITS.decoded) -> Reads[ListCells]:
+    """Find the cells in the lists of all rows. The path leads from a column of lists through their elements.
+
+    Raises as `cells`.
+    """
+    outer, *chain = layout.schema.chain(path)
+    rows = _Rows(layout, 0, layout.rows, limit)
+    width = LIST_WIDTHS.get(outer.type.kind)
+    if width is None or outer.codes is not None or not has_cells(chain):
+        raise rows.error(f"column {outer.name!r} has no lists of cells")
+    layout.check_count(outer)
+    data = (yield from rows.read(outer, 1, 0, (layout.rows + 1) * width)) if layout.rows else bytes(width)
+    offsets = np.frombuffer(data, f"<i{width}").astype(np.int64)
+    first, end = int(offsets[0]), int(offsets[-1])
+    if (np.diff(offsets) < 0).any() or first < 0 or any(layout.count(field) < end for field in chain):
+        raise rows.error(f"a list of column {outer.name!r} is outside its column")
+    count = np.diff(offsets)
+    if layout.nulls(outer):
+        count = np.where((yield from rows.validity(outer)), count, 0)
+    return ListCells(
+        offsets[:-1] - first, count, (yield from _of_chain(_Rows(layout, first, end - first, limit), chain))
+    )
 
 
 def _by_offsets(rows: _Rows, field: IpcField, valid: NDArray[np.bool_]) -> Reads[Cells]:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Reads
 from touchfs.format.arrow import flatbuffers
-from touchfs.format.arrow.flatbuffers import I16, I64, U8
-from touchfs.format.arrow.messages import IpcMessage, footer_range, parse_message, parse_prefix
+from touchfs.format.arrow.flatbuffers import I64, U8, Embedded
+from touchfs.format.arrow.messages import IpcMessage, build_schema_message, footer_range, parse_message, parse_prefix
 from touchfs.format.arrow.metadata import (
     BLOCK,
     CONTINUATION,
@@ -29,7 +29,6 @@ from touchfs.format.arrow.metadata import (
     FOOTER_BATCHES,
     FOOTER_DICTIONARIES,
     FOOTER_SCHEMA,
-    FOOTER_VERSION,
     HEAD,
     MAGIC,
     MESSAGE_BATCH,
@@ -37,7 +36,7 @@ from touchfs.format.arrow.metadata import (
     MESSAGE_SCHEMA,
     PREFIX,
     TAIL,
-    check_version,
+    VERSION5,
 )
 from touchfs.format.arrow.schema import IpcSchema, parse_schema
 
@@ -93,9 +92,13 @@ class Blocks(Sequence[IpcBatch]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IpcFile:
-    """The schema of a file, and the places of its record batches and dictionaries. `is_stream` tells the format."""
+    """The schema of a file, and the places of its record batches and dictionaries. `is_stream` tells the format.
+
+    `schema_message` has the schema as the first message of a stream.
+    """
 
     schema: IpcSchema
+    schema_message: bytes
     batches: Blocks
     dictionaries: tuple[IpcDictionary, ...]
     is_stream: bool
@@ -120,18 +123,25 @@ def _parse_file(size: int) -> Reads[IpcFile]:
     data = memoryview((yield start, footer_size))
     try:
         footer = flatbuffers.root(data, 0, footer_size)
-        version = footer.scalar(FOOTER_VERSION, I16)
-        check_version(version, 0)
-        schema = parse_schema(footer.table(FOOTER_SCHEMA), version, 0)
         batches = _parse_blocks(footer.elements(FOOTER_BATCHES, BLOCK.size), start)
         blocks = _parse_blocks(footer.elements(FOOTER_DICTIONARIES, BLOCK.size), start)
+        stored = footer.table(FOOTER_SCHEMA)
     except FormatError as error:
         raise _moved(error, start) from None
-    dictionaries = []
-    for place in blocks:
+    version = VERSION5
+    dictionaries: list[IpcDictionary] = []
+    for place in (*blocks, *batches[:1]):
         message = yield from read_message(place)
-        dictionaries.append(_parse_dictionary(message, place))
-    return _complete(schema, batches, dictionaries, is_stream=False)
+        version = message.version  # the footers of some writers have none
+        if len(dictionaries) < len(blocks):
+            dictionaries.append(_parse_dictionary(message, place))
+    try:
+        schema = parse_schema(stored, version, 0)
+    except FormatError as error:
+        raise _moved(error, start) from None
+    # Not the first message: some writers have none there, or a damaged one, and all readers take this one.
+    message_data = build_schema_message(version, Embedded(bytes(data), stored.position))
+    return _complete(schema, message_data, batches, dictionaries, is_stream=False)
 
 
 def _parse_blocks(data: Buffer, end: int) -> Blocks:
@@ -156,6 +166,7 @@ def _parse_blocks(data: Buffer, end: int) -> Blocks:
 
 def _parse_stream(size: int) -> Reads[IpcFile]:
     schema: IpcSchema | None = None
+    schema_message = b""
     places = array("q")
     dictionaries: list[IpcDictionary] = []
     position, usual = 0, _USUAL_METADATA_SIZE
@@ -180,6 +191,7 @@ def _parse_stream(size: int) -> Reads[IpcFile]:
             message = parse_message(memoryview(data), 0, metadata_size)
             if message.kind == MESSAGE_SCHEMA and schema is None:
                 schema = parse_schema(message.header, message.version, 0)
+                schema_message = bytes(data[:metadata_size])
         except FormatError as error:
             raise _moved(error, position) from None
         if message.body_size < 0 or position + metadata_size + message.body_size > size:
@@ -195,7 +207,7 @@ def _parse_stream(size: int) -> Reads[IpcFile]:
     if schema is None:
         raise FormatError("not an Arrow IPC file or stream", offset=0)
     table = np.frombuffer(places, np.int64).reshape(-1, 3)
-    return _complete(schema, Blocks(table), dictionaries, is_stream=True)
+    return _complete(schema, schema_message, Blocks(table), dictionaries, is_stream=True)
 
 
 def read_message(place: IpcBatch) -> Reads[IpcMessage]:
@@ -214,11 +226,13 @@ def _parse_dictionary(message: IpcMessage, place: IpcBatch) -> IpcDictionary:
     return IpcDictionary(message.header.scalar(DICTIONARY_ID, I64), is_delta, place)
 
 
-def _complete(schema: IpcSchema, batches: Blocks, dictionaries: list[IpcDictionary], *, is_stream: bool) -> IpcFile:
+def _complete(
+    schema: IpcSchema, message: bytes, batches: Blocks, dictionaries: list[IpcDictionary], *, is_stream: bool
+) -> IpcFile:
     missing = schema.dictionaries.difference(each.number for each in dictionaries)
     if missing and batches:
         raise FormatError(f"the Arrow file lacks dictionary {min(missing)}, which its columns refer to", offset=0)
-    return IpcFile(schema, batches, tuple(dictionaries), is_stream)
+    return IpcFile(schema, message, batches, tuple(dictionaries), is_stream)
 
 
 def _moved(error: FormatError, start: int) -> FormatError:

@@ -50,8 +50,15 @@ class Structs(NamedTuple):
     values: Sequence[tuple[int, ...]]
 
 
+class Embedded(NamedTuple):
+    """A table to write that is at a position of another buffer, which is written as it is."""
+
+    data: bytes
+    position: int
+
+
 Fields = Mapping[int, "Value"]
-Value = Scalar | Structs | str | Fields | Sequence[Fields]
+Value = Scalar | Structs | Embedded | str | Fields | Sequence[Fields]
 
 
 class FlatTable:
@@ -70,6 +77,11 @@ class FlatTable:
         self._position = position
         self._slots = vtable + _VTABLE.size
         self._slots_end = vtable + vtable_size
+
+    @property
+    def position(self) -> int:
+        """The offset of the table in the data of its buffer."""
+        return self._position
 
     def __contains__(self, slot: int) -> bool:
         return self._find(slot, 0) is not None
@@ -204,9 +216,14 @@ def _put_table(data: bytearray, fields: Fields) -> int:
     return position
 
 
-def _put(data: bytearray, value: Structs | str | Fields | Sequence[Fields]) -> int:
+def _put(data: bytearray, value: Structs | Embedded | str | Fields | Sequence[Fields]) -> int:
     if isinstance(value, Mapping):
         return _put_table(data, value)
+    if isinstance(value, Embedded):
+        _align(data, _ALIGNMENT)
+        position = len(data) + value.position
+        data += value.data
+        return position
     _align(data, _ALIGNMENT, before=_STEP.size)
     position = len(data)
     if isinstance(value, str):

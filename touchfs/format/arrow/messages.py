@@ -8,7 +8,7 @@ from typing import NamedTuple
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.arrow import flatbuffers
-from touchfs.format.arrow.flatbuffers import I16, I64, U8, FlatTable
+from touchfs.format.arrow.flatbuffers import I16, I64, U8, Embedded, FlatTable, Scalar
 from touchfs.format.arrow.metadata import (
     CONTINUATION,
     HEAD,
@@ -16,6 +16,7 @@ from touchfs.format.arrow.metadata import (
     MESSAGE_BODY_SIZE,
     MESSAGE_HEADER,
     MESSAGE_KIND,
+    MESSAGE_SCHEMA,
     MESSAGE_VERSION,
     PREFIX,
     TAIL,
@@ -69,3 +70,17 @@ def parse_message(data: memoryview, offset: int, metadata_size: int) -> IpcMessa
     check_version(version, offset)
     body_size = table.scalar(MESSAGE_BODY_SIZE, I64)
     return IpcMessage(version, table.scalar(MESSAGE_KIND, U8), table.table(MESSAGE_HEADER), body_size)
+
+
+def build_schema_message(version: int, schema: Embedded) -> bytes:
+    """The message with a schema that begins a stream, with its prefix. `schema` is in another buffer."""
+    data = flatbuffers.build(
+        {
+            MESSAGE_VERSION: Scalar(I16, version),
+            MESSAGE_KIND: Scalar(U8, MESSAGE_SCHEMA),
+            MESSAGE_HEADER: schema,
+            MESSAGE_BODY_SIZE: Scalar(I64, 0),
+        }
+    )
+    data += bytes(-len(data) % PREFIX.size)
+    return PREFIX.pack(CONTINUATION, len(data)) + data

@@ -42,6 +42,7 @@ _DENSE = 1
 VIEWS = (Kind.BINARY_VIEW, Kind.UTF8_VIEW)
 # The width of their offsets in bytes
 OFFSET_WIDTHS = {Kind.BINARY: 4, Kind.UTF8: 4, Kind.LARGE_BINARY: 8, Kind.LARGE_UTF8: 8}
+LIST_WIDTHS = {Kind.LIST: 4, Kind.LARGE_LIST: 8}
 
 
 @dataclass(frozen=True, slots=True)

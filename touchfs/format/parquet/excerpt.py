@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from touchfs.format.parquet.footer import MAGIC, ParquetFooter, build_tail
 from touchfs.format.parquet.pages import ParquetPage
-from touchfs.format.parquet.schema import ParquetLeaf
+from touchfs.format.parquet.schema import INT96_SIZE, ParquetLeaf, PhysicalType
 from touchfs.format.parquet.thrift import (
     BINARY,
     I32,
     I64,
     LIST,
     STRUCT,
+    CompactReader,
     build_binary,
     build_integer,
     build_list,
@@ -40,7 +41,7 @@ def build_excerpt(
     """The file of these pages of a leaf, a dictionary page first if there is one; each with its header and bytes.
 
     `codec` is that of the chunk, and `rows` is the number of rows that the data pages have. `metadata` are those of the
-    file.
+    file. Int96 timestamps are bytes, if the leaf is of `FIXED_LEN_BYTE_ARRAY`: they are stored alike.
     """
     leaves = footer.schema.columns[leaf.column].leaves
     chunks = [_ABSENT] * len(leaves)
@@ -53,6 +54,8 @@ def build_excerpt(
         ]
     )
     count, elements = footer.schema.elements[leaf.column]
+    if leaf.type == PhysicalType.FIXED_LEN_BYTE_ARRAY and footer.schema.leaves[leaf.number].type == PhysicalType.INT96:
+        elements = _with_bytes(elements, count)
     root = build_struct([(4, BINARY, build_binary(b"schema")), (5, I32, build_integer(1))])
     pairs = [
         build_struct([(1, BINARY, build_binary(key)), (2, BINARY, build_binary(value))])
@@ -72,6 +75,23 @@ def build_schema_file(footer: ParquetFooter) -> bytes:
     """A file with the schema and metadata of another one, and no rows."""
     fields = [*footer.repeated, (3, I64, build_integer(0)), (4, LIST, build_list(STRUCT, []))]
     return MAGIC + build_tail(build_struct(sorted(fields)))
+
+
+def _with_bytes(elements: bytes, count: int) -> bytes:
+    """Elements of a schema with bytes in place of Int96 timestamps."""
+    reader, made = CompactReader(elements), []
+    for _ in range(count):
+        fields = {}
+        for number, kind in reader.fields():
+            begin = reader.position
+            reader.skip(kind)
+            fields[number] = number, kind, reader.between(begin, reader.position)
+        if fields.get(1) == (1, I32, build_integer(PhysicalType.INT96)):  # type, type_length, without converted types
+            fields[1] = 1, I32, build_integer(PhysicalType.FIXED_LEN_BYTE_ARRAY)
+            fields[2] = 2, I32, build_integer(INT96_SIZE)
+            fields = {number: field for number, field in fields.items() if number not in (6, 10)}
+        made.append(build_struct(sorted(fields.values())))
+    return b"".join(made)
 
 
 def _build_chunk(leaf: ParquetLeaf, codec: int, pages: Sequence[tuple[ParquetPage, bytes]]) -> bytes:

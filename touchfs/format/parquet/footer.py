@@ -7,6 +7,7 @@ Source: github.com/apache/parquet-format, `parquet.thrift`
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from dataclasses import dataclass
@@ -28,18 +29,22 @@ GROUP_ROWS_MAX = (1 << 31) - 1
 # version, schema, key_value_metadata, created_by, column_orders
 REPEATED = (1, 2, 5, 6, 7)
 _TAIL = struct.Struct("<I4s")
+_MR_VERSION = re.compile(rb"parquet-mr(?: version (\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?)?")
+_DICTIONARY_HEADER_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParquetFooter:
     """The schema of a file, and its row groups. `starts` has the first row of each row group, and the number of rows.
 
-    `repeated` are the fields of the footer that excerpts repeat: the number, type and value of each.
+    `repeated` are the fields of the footer that excerpts repeat: the number, type and value of each. `omitted` is how
+    many bytes a chunk may have over the size that the footer says.
     """
 
     schema: ParquetSchema
     starts: NDArray[np.int64]
     repeated: tuple[tuple[int, int, bytes], ...]
+    omitted: int
     _data: bytes
     _start: int
     _places: array[int]
@@ -52,7 +57,7 @@ class ParquetFooter:
     def group(self, group: int) -> RowGroup:
         """Parse a row group. Raises FormatError."""
         reader = CompactReader(self._data, self._start, self._places[group])
-        return parse_row_group(reader, len(self.schema.leaves), self._start)
+        return parse_row_group(reader, len(self.schema.leaves), self._start, self.omitted)
 
 
 def parse_parquet(size: int) -> Reads[ParquetFooter]:
@@ -82,7 +87,7 @@ def _parse_footer(data: bytes, start: int) -> ParquetFooter:
     reader = CompactReader(data, start)
     schema: ParquetSchema | None = None
     repeated: list[tuple[int, int, bytes]] = []
-    places, rows, total = array("q"), array("q", [0]), -1
+    places, rows, total, omitted = array("q"), array("q", [0]), -1, 0
     for number, kind in reader.fields():
         begin = reader.position
         match number:
@@ -94,6 +99,8 @@ def _parse_footer(data: bytes, start: int) -> ParquetFooter:
                 for _ in range(reader.elements(kind, STRUCT)):
                     places.append(reader.position)
                     rows.append(_checked_rows(reader, skim_row_group(reader)))
+            case 6:  # created_by
+                omitted = _omitted_bytes(reader.binary(kind))
             case 8 | 9:  # encryption_algorithm, footer_signing_key_metadata
                 raise _encrypted()
             case _:
@@ -103,9 +110,19 @@ def _parse_footer(data: bytes, start: int) -> ParquetFooter:
     if schema is None:
         raise reader.error("no schema")
     starts = np.cumsum(np.frombuffer(rows, np.int64))
-    if starts[-1] != total:
+    if total not in (starts[-1], 0):  # parquet-rs wrote 0 before 1.0
         raise reader.error(f"{total:,} rows, and row groups of {starts[-1]:,}")
-    return ParquetFooter(schema, starts, tuple(repeated), data, start, places)
+    return ParquetFooter(schema, starts, tuple(repeated), omitted, data, start, places)
+
+
+def _omitted_bytes(writer: bytes) -> int:
+    """How many bytes the chunks of a writer may have over the size that it says.
+
+    Before 1.2.9, parquet-mr did not count the header of the dictionary page (PARQUET-816). Its first versions did not
+    name themselves.
+    """
+    found = _MR_VERSION.match(writer)
+    return _DICTIONARY_HEADER_MAX if found is not None and tuple(map(int, found.groups("0"))) < (1, 2, 9) else 0
 
 
 def _checked_rows(reader: CompactReader, rows: int) -> int:

@@ -56,15 +56,18 @@ def skim_row_group(reader: CompactReader) -> int:
     return rows
 
 
-def parse_row_group(reader: CompactReader, leaves: int, end: int) -> RowGroup:
-    """Parse the chunks of a row group of a file whose pages end before `end`. Raises FormatError."""
+def parse_row_group(reader: CompactReader, leaves: int, end: int, omitted: int) -> RowGroup:
+    """Parse the chunks of a row group of a file whose pages end before `end`. Raises FormatError.
+
+    Chunks may have `omitted` bytes over the size that they say.
+    """
     chunks: tuple[ParquetChunk, ...] = ()
     for number, kind in reader.fields():
         if number == 1:  # columns
             count = reader.elements(kind, STRUCT)
             if count != leaves:
                 raise reader.error(f"a row group of {count} columns in a schema of {leaves}")
-            chunks = tuple(_parse_chunk(reader, end) for _ in range(count))
+            chunks = tuple(_parse_chunk(reader, end, omitted) for _ in range(count))
         else:
             reader.skip(kind)
     if len(chunks) != leaves:
@@ -86,7 +89,7 @@ class _ChunkFields:
     index_size: int = 0
 
 
-def _parse_chunk(reader: CompactReader, end: int) -> ParquetChunk:
+def _parse_chunk(reader: CompactReader, end: int, omitted: int) -> ParquetChunk:
     found = _ChunkFields()
     for number, kind in reader.fields():
         match number:
@@ -113,7 +116,8 @@ def _parse_chunk(reader: CompactReader, end: int) -> ParquetChunk:
     if found.values < 0 or (found.nulls is not None and not 0 <= found.nulls <= found.values):
         nulls = "" if found.nulls is None else f", of which {found.nulls} are null"
         raise reader.error(f"a column of {found.values} values{nulls}")
-    return ParquetChunk(found.codec, found.values, start, found.size, index, found.nulls)
+    size = min(found.size + omitted, end - start)
+    return ParquetChunk(found.codec, found.values, start, size, index, found.nulls)
 
 
 def _parse_column_metadata(reader: CompactReader, kind: int, found: _ChunkFields) -> None:

@@ -34,10 +34,11 @@ class PhysicalType(IntEnum):
     FIXED_LEN_BYTE_ARRAY = 7
 
 
+INT96_SIZE = 12
 _WIDTHS = {
     PhysicalType.INT32: 4,
     PhysicalType.INT64: 8,
-    PhysicalType.INT96: 12,
+    PhysicalType.INT96: INT96_SIZE,
     PhysicalType.FLOAT: 4,
     PhysicalType.DOUBLE: 8,
 }
@@ -73,6 +74,18 @@ class ParquetNode:
     is_struct: bool
     is_repeated: bool
 
+    @property
+    def element(self) -> ParquetNode | None:
+        """The elements of a list in the form of today's writers: a group of one repeated group of one field.
+
+        None for other fields. A repeated group called `array`, or as the list with `_tuple`, is an element itself.
+        """
+        if self.is_struct or self.is_repeated or len(self.children) != 1:
+            return None
+        (group,) = self.children
+        is_old = group.name in ("array", f"{self.name}_tuple")
+        return group.children[0] if group.is_repeated and len(group.children) == 1 and not is_old else None
+
 
 @dataclass(frozen=True, slots=True)
 class ParquetSchema:
@@ -93,9 +106,12 @@ class ParquetSchema:
                 raise FormatError(f"the Parquet file has no column {'.'.join(map(str, path))}")
             node = fields[number]
             leaves = node.leaves
-            if depth + 1 < len(path) and (not node.is_struct or node.is_repeated):
+            if depth + 1 == len(path):
+                break
+            element = node.element
+            if element is None and (not node.is_struct or node.is_repeated):
                 raise FormatError(f"column {node.name!r} of the Parquet file has no children that are columns")
-            fields = node.children
+            fields = node.children if element is None else (element,)
         return leaves
 
     def leaf_at(self, path: Sequence[int]) -> ParquetLeaf:

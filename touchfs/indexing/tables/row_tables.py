@@ -41,7 +41,7 @@ class RowTables:
         self._shard = shard
         self._lengths = None if contents is None else RowLengths(contents)
         self.samples = len(shard)
-        self.labels = shard.labels
+        self.labels, self.classes = shard.labels, shard.classes
         self._problems, self._remarks = SampleLines(), SampleLines()
         self._columns: list[list[ColumnFiles]] = []
         keys: list[RowKeys] = []

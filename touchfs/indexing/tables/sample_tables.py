@@ -44,6 +44,7 @@ class SampleTables:
         self.segments = 0
         self.unmeasured = 0
         self.labels = None
+        self.classes: dict[str, tuple[str, ...]] = {}
         self._seconds = array("d")
         self._kinds: dict[_Kind, int] = {}
         self._shown_key: Callable[[str], str] = _archive_key if keys_are_paths else str

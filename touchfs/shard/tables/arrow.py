@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.rows.row_keys import RowKeys
+from touchfs.errors import FormatError
 from touchfs.extent import Extent, drive
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.packed import PackedCell, packed_detail
 from touchfs.format import magic
-from touchfs.format.arrow.cells import IN_FILE, Cells, cells
+from touchfs.format.arrow.batch import BatchLayout
+from touchfs.format.arrow.cells import IN_FILE, Cells, ListCells, cells, list_cells
 from touchfs.format.arrow.column import column_parts
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.columns import are_nested, cell_columns, cell_kinds, key_column
-from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
-from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.columns import ITEMS_MAX, CellColumn, are_nested, cell_columns, cell_kinds, key_column
+from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions, items_at
+from touchfs.shard.tables.features import classes_of, features_of, labels_of
 from touchfs.shard.tables.files import read_metadata
 from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.rows import (
@@ -41,6 +44,10 @@ from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.shard.tables.whole_columns import whole_columns
 from touchfs.source.fingerprint import Files
 from touchfs.tables.arrow_file import open_arrow
+from touchfs.tables.field_paths import Path
+
+# Lists of a column in a batch, whose places or names are in memory
+_KEPT = 4
 
 
 class ArrowShard(TableRows):
@@ -64,7 +71,11 @@ class ArrowShard(TableRows):
             if counted != len(self):
                 self.problems.append(f"it has {len(self):,} rows, and _metadata.json says {counted:,}")
         self.labels = labels_of(schema, self.features, self._name)
-        self._columns = cell_columns(schema, self.features)
+        self.classes = classes_of(schema, self.features)
+        # They are asked for once for each element of a list.
+        self._list_cells = lru_cache(maxsize=_KEPT)(self._find_list_cells)
+        self._read_lists = lru_cache(maxsize=_KEPT)(self._table.read_lists)
+        self._columns = cell_columns(schema, self.features, self._longest)
         self._key = key_column(schema, options.key_column)
         self.is_nested = are_nested(self._columns, options.layout)
         self._defaults: dict[int, str] = {}
@@ -86,12 +97,12 @@ class ArrowShard(TableRows):
         problems: list[tuple[int, str]] = []
         columns, partial = [], np.zeros((len(self._columns), layout.rows), np.bool_)
         for place, column in enumerate(self._columns):
-            found = drive(cells(layout, column.path, limit=self._limit), self._file)
+            found = self._cells(number, layout, column)
             if found.partial is not None:
                 partial[place] = found.partial
                 found.valid[found.partial] = False
             columns.append(self._files(place, number, found, first, problems, full=full))
-        columns.append(self._rows.files(first, partial, problems, full=full))
+        columns.append(self._rows.files(first, partial, columns, problems, full=full))
         keys = None if self._key is None else self._keys(number)
         reached(layout.place.offset, self.size)
         return RowBatch(first, layout.rows, columns, keys, problems)
@@ -146,7 +157,32 @@ class ArrowShard(TableRows):
                 return [self._magic(found, row) if found.valid[row] else "" for row in rows]
             return [self._default(place) if found.valid.any() else ""] * len(rows)
 
-        return cell_extensions(column, len(found.valid), lambda path: self._table.read_values(number, path), others)
+        def names(path: Path) -> Sequence[str | None]:
+            if column.item is None:
+                return self._table.read_values(number, path)
+            return items_at(self._read_lists(number, path), column.item)
+
+        return cell_extensions(column, len(found.valid), names, others)
+
+    def _longest(self, path: Path) -> int:
+        """How many elements the lists of a column have at most that are files."""
+        longest = 0
+        try:
+            for number in range(self._table.batches):
+                longest = max(longest, int(self._list_cells(number, path).count.max(initial=0)))
+        except FormatError:
+            return 0  # they are in the JSON, which says what is damaged
+        return min(longest, ITEMS_MAX)
+
+    def _cells(self, number: int, layout: BatchLayout, column: CellColumn) -> Cells:
+        if column.item is not None:
+            lists = self._list_cells(number, column.path)
+            return replace(lists.at(column.item), partial=lists.count > ITEMS_MAX)
+        return drive(cells(layout, column.path, limit=self._limit), self._file)
+
+    def _find_list_cells(self, number: int, path: Path) -> ListCells:
+        """The cells in the lists of a batch."""
+        return drive(list_cells(self._table.layout(number), path, self._limit), self._file)
 
     def _default(self, place: int) -> str:
         """The extension of a column by the magic of its first cell that is not null."""
@@ -154,9 +190,7 @@ class ArrowShard(TableRows):
         if extension is None:
             extension = UNKNOWN
             for number in range(self._table.batches):
-                found = drive(
-                    cells(self._table.layout(number), self._columns[place].path, limit=self._limit), self._file
-                )
+                found = self._cells(number, self._table.layout(number), self._columns[place])
                 if found.valid.any():
                     extension = self._magic(found, int(found.valid.argmax()))
                     break

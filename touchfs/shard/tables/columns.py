@@ -4,6 +4,7 @@
     struct with a child `bytes` of these   that child is a file (Hugging Face's Image and Audio, Video)
     Array3D, Array4D by the features       the cell is a .npy
     fixed_size_list of numbers             the cell is a .npy
+    list of bytes, or of such structs      each element is a file
     File by the features or the schema     the cell is a file with the extension of its column
 
 All other columns, and the other children of such structs, are in the JSON of the row.
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,17 @@ from touchfs.form.plain import BYTES
 from touchfs.format.arrow.column import numbers_of
 from touchfs.format.arrow.metadata import Kind
 from touchfs.format.arrow.schema import IpcField, IpcSchema
-from touchfs.names import quote
+from touchfs.names import distinct, quote
 from touchfs.shard.options import NESTED
 from touchfs.shard.tables.rows import CellKinds, Naming
+from touchfs.tables.field_paths import Path
 
+# Elements of a list that are files: each is a column of the table in memory. Longer lists are in the JSON.
+ITEMS_MAX = 64
 KEYS = ("id", "key", "__key__")
 _EXTENSION = re.compile(r"[^./][^/]{0,63}")
 _BINARY = (Kind.BINARY, Kind.LARGE_BINARY, Kind.BINARY_VIEW)
+_LISTS = (Kind.LIST, Kind.LARGE_LIST)
 _TEXT = (Kind.UTF8, Kind.LARGE_UTF8, Kind.UTF8_VIEW)
 
 
@@ -44,7 +49,8 @@ class CellColumn:
 
     `named_by` are the numbers of the text columns, or children, whose values end in the extension of a cell: the first
     that has one counts. `video` are the numbers of the children `path` and `mode` of Videos, which may be files beside
-    the table. With `is_file`, the column stands for files of an extension, as those of a tar.
+    the table. With `is_file`, the column stands for files of an extension, as those of a tar. `item` is the number
+    of the element that the cells are in a list; None if they are in no list.
     """
 
     name: str
@@ -54,6 +60,7 @@ class CellColumn:
     is_file: bool = False
     named_by: tuple[tuple[int, ...], ...] = ()
     video: tuple[int, ...] = ()
+    item: int | None = None
 
     @property
     def is_video(self) -> bool:
@@ -68,10 +75,27 @@ class CellColumn:
         return has
 
 
-def cell_columns(schema: IpcSchema, features: Mapping[str, FeatureType]) -> list[CellColumn]:
-    """The columns whose cells are files, in their order. Raises FormatError for features that do not fit."""
-    found = [_cell_column(number, field, features.get(field.name)) for number, field in enumerate(schema.fields)]
-    return [column for column in found if column is not None]
+def cell_columns(
+    schema: IpcSchema, features: Mapping[str, FeatureType], longest: Callable[[tuple[int, ...]], int] = lambda path: 0
+) -> list[CellColumn]:
+    """The columns whose cells are files, in their order. Raises FormatError for features that do not fit.
+
+    `longest` gets the path of bytes in lists, and returns how many elements of a list are files at most: each is a
+    column, called `images.0`, `images.1` and so on.
+    """
+    columns = []
+    names = distinct([field.name for field in schema.fields])
+    for number, (name, field) in enumerate(zip(names, schema.fields, strict=True)):
+        column = _cell_column((number,), field, features.get(field.name))
+        if column is not None:
+            columns.append(replace(column, name=name))
+        elif field.type.kind in _LISTS and field.codes is None and len(field.children) == 1:
+            element = _cell_column((number, 0), field.children[0], None)
+            if element is not None and element.form == BYTES and not element.is_file:
+                element = replace(element, video=())
+                columns += [replace(element, name=f"{name}.{i}", item=i) for i in range(longest(element.path))]
+    names = distinct([column.name for column in columns])
+    return [replace(column, name=name) for name, column in zip(names, columns, strict=True)]
 
 
 def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:
@@ -90,30 +114,32 @@ def cell_kinds(columns: Sequence[CellColumn], *, is_nested: bool) -> CellKinds:
 
 
 def are_only_files(schema: IpcSchema, columns: Sequence[CellColumn], key: int | None) -> bool:
-    """True if a row is whole files and its key: its JSON would only repeat the key."""
+    """True if a row is whole files and its key: its JSON would only repeat the key. A row of a key alone has it."""
     others = {*range(len(schema.fields))} - {column.path[0] for column in columns}
-    return len(whole_files(columns)) == len(columns) and others <= {key}
+    return 0 < len(columns) == len(whole_files(columns)) and others <= {key}
 
 
 def are_nested(columns: Sequence[CellColumn], layout: str | None) -> bool:
     """True if rows are directories in this layout. With None the columns decide."""
     if layout is not None:
         return layout == NESTED
+    if any(column.item is not None for column in columns):
+        return True
     return len(columns) > 1 and len(whole_files(columns)) < len(columns)
 
 
-def _cell_column(number: int, field: IpcField, feature: FeatureType | None) -> CellColumn | None:
+def _cell_column(path: Path, field: IpcField, feature: FeatureType | None) -> CellColumn | None:
     if field.codes is not None:
         return None
     kind = field.type.kind
     if isinstance(feature, Array3D | Array4D) and kind in _BINARY:
-        return CellColumn(field.name, (number,), Npy(np.dtype(feature.dtype).str, feature.shape), "npy")
+        return CellColumn(field.name, path, Npy(np.dtype(feature.dtype).str, feature.shape), "npy")
     if kind in _BINARY:
         extension = _file_extension(field, feature)
-        return CellColumn(field.name, (number,), BYTES, extension, is_file=bool(extension))
+        return CellColumn(field.name, path, BYTES, extension, is_file=bool(extension))
     if kind == Kind.FIXED_SIZE_LIST and (numbers := numbers_of([field])) is not None:
         dtype, shape = numbers
-        return CellColumn(field.name, (number,), Npy(dtype.str, shape), "npy")
+        return CellColumn(field.name, path, Npy(dtype.str, shape), "npy")
     if kind != Kind.STRUCT:
         return None
     children = {child.name: (place, child) for place, child in enumerate(field.children) if child.codes is None}
@@ -123,7 +149,7 @@ def _cell_column(number: int, field: IpcField, feature: FeatureType | None) -> C
     texts = [children[name][0] for name in ("extension", "path") if _is_text(children.get(name))]
     is_video = all(_is_text(children.get(name)) for name in ("mode", "path", "extension", "checksum"))
     video = (children["path"][0], children["mode"][0]) if is_video else ()
-    return CellColumn(field.name, (number, place), BYTES, named_by=tuple((number, each) for each in texts), video=video)
+    return CellColumn(field.name, (*path, place), BYTES, named_by=tuple((*path, each) for each in texts), video=video)
 
 
 def _file_extension(field: IpcField, feature: FeatureType | None) -> str:

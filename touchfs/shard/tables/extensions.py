@@ -47,6 +47,11 @@ def cell_extensions(
     return (np.zeros(rows, np.intp), [*different]) if len(different) == 1 else numbered(chosen)
 
 
+def items_at(lists: Sequence[Sequence[str | None] | None], item: int) -> list[str | None]:
+    """The element of this number of each list; None where it has not as many."""
+    return [each[item] if each is not None and len(each) > item else None for each in lists]
+
+
 def numbered(extensions: Sequence[str]) -> tuple[NDArray[np.intp], list[str]]:
     """Number the extensions of rows: an index for each row, and the extension of each index."""
     different, of_rows = np.unique(np.array(extensions, np.str_), return_inverse=True)

@@ -21,6 +21,16 @@ def features_of(options: Options, declared: Mapping[str, Any] | None, metadata: 
     return Features.from_huggingface(metadata) or Features()
 
 
+def classes_of(schema: IpcSchema, features: Features) -> dict[str, tuple[str, ...]]:
+    """The names of the classes of each column of class labels, which is of integers."""
+    found = {}
+    for field in schema.fields:
+        feature = features.get(field.name)
+        if isinstance(feature, ClassLabel) and field.type.kind == Kind.INT and field.codes is None:
+            found[field.name] = tuple(feature.names)
+    return found
+
+
 def labels_of(schema: IpcSchema, features: Features, source: str) -> Labels | None:
     """The first column of class labels by the features, which is of integers; None if there is none."""
     for number, field in enumerate(schema.fields):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.extent import Memory, drive
 from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.names import distinct
 from touchfs.posix.paths import beside
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
@@ -111,4 +112,5 @@ def lance_column_types(path: str, files: Files) -> dict[str, str]:
 def _spelled(schema: IpcSchema) -> dict[str, str]:
     from touchfs.shard.tables.columns import spell_type
 
-    return {field.name: spell_type(field) for field in schema.fields}
+    names = distinct([field.name for field in schema.fields])
+    return {name: spell_type(field) for name, field in zip(names, schema.fields, strict=True)}

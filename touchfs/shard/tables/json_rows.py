@@ -12,7 +12,7 @@ from touchfs.errors import FormatError
 from touchfs.form.tables.row import Row
 from touchfs.format.arrow.schema import IpcSchema
 from touchfs.shard.tables.columns import CellColumn, are_only_files
-from touchfs.shard.tables.rows import NO_FILE, ROW, CellKinds, ColumnFiles
+from touchfs.shard.tables.rows import NO_FILE, ROW, CellKinds, ColumnFiles, without_files
 from touchfs.tables.field_paths import Path, wanted_columns
 
 # Rows whose JSON is in memory at a time, to know its size.
@@ -47,24 +47,33 @@ class JsonRows:
         self._are_there = not are_only_files(schema, columns, key)
 
     def files(
-        self, first: int, partial: NDArray[np.bool_], problems: list[tuple[int, str]], *, full: bool
+        self,
+        first: int,
+        partial: NDArray[np.bool_],
+        columns: Sequence[ColumnFiles],
+        problems: list[tuple[int, str]],
+        *,
+        full: bool,
     ) -> ColumnFiles:
-        """The JSON of the rows from `first` on. `partial` says of each column with files and each row whether the cell
-        is a list with some nulls, which is no file: it is in the JSON. With `full`, the sizes are found, and `problems`
-        gets the rows that cannot be read.
+        """The JSON of the rows from `first` on. `partial` says of each of `columns`, whose cells are files, and of each
+        row whether the cell is a list with some nulls, which is no file: it is in the JSON. With `full`, the sizes are
+        found, and `problems` gets the rows that cannot be read.
+
+        A row without any other file has a JSON in any case, with all its columns.
         """
         rows = partial.shape[1]
         kind, size, nothing = np.full(rows, NO_FILE, np.int16), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         files = ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
-        if not self._are_there:
-            return files
         shown, of_rows = np.unique(partial, axis=1, return_inverse=True) if partial.any() else (partial[:, :1], None)
         for i in range(shown.shape[1]):
             in_json = shown[:, i].tolist()
-            paths = tuple(each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
-            if not wanted_columns(self._schema, frozenset(paths)):
-                continue
+            left_out = (each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
+            paths = tuple(dict.fromkeys(left_out))  # one for all elements of a list
             mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
+            if not (self._are_there and wanted_columns(self._schema, frozenset(paths))):
+                mask, paths = mask & without_files(columns), ()
+            if not mask.any():
+                continue
             kind[mask] = self._kinds.row_number(self._source, Row(paths))
             if full:
                 for start in range(0, rows, _ROWS_AT_ONCE):

@@ -35,7 +35,7 @@ from touchfs.shard.tables.columns import (
     key_column,
 )
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
-from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.features import classes_of, features_of, labels_of
 from touchfs.shard.tables.lance_files import manifest_of, open_source, size_of
 from touchfs.shard.tables.rows import (
     NO_FILE,
@@ -44,6 +44,7 @@ from touchfs.shard.tables.rows import (
     RowBatch,
     TableRows,
     WholeColumn,
+    without_files,
 )
 from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.shard.tables.whole_columns import whole_columns
@@ -76,6 +77,7 @@ class LanceRowsShard(TableRows):
             self._schema = schema
             self.features = features_of(options, declared, schema.metadata)
             self.labels = labels_of(schema, self.features, self._manifest)
+            self.classes = classes_of(schema, self.features)
             self._columns = cell_columns(schema, self.features)
             self._key = key_column(schema, options.key_column)
         except BaseException:
@@ -113,6 +115,10 @@ class LanceRowsShard(TableRows):
         kind = np.full(count, NO_FILE, np.int16)
         if self._row is not None:
             kind[:] = self._kinds.row_number(self._manifest, self._row)
+        else:  # a row without any file has a JSON in any case
+            alone = without_files(columns)
+            alone[[ordinal - first for ordinal, _ in problems]] = False
+            kind[alone] = self._kinds.row_number(self._manifest, LanceRow(()))
         columns.append(ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, nothing))
         keys = None
         if self._key is not None:

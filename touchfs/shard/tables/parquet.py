@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -21,15 +22,16 @@ from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.parquet_cell import ParquetCell
+from touchfs.form.tables.parquet_item import ParquetItem
 from touchfs.form.tables.parquet_list import ParquetList
 from touchfs.format import magic
 from touchfs.format.arrow.column import numbers_of
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.columns import CellColumn, are_nested, cell_columns, cell_kinds, key_column
-from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
-from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.columns import ITEMS_MAX, CellColumn, are_nested, cell_columns, cell_kinds, key_column
+from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions, items_at
+from touchfs.shard.tables.features import classes_of, features_of, labels_of
 from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.parquet_cells import UNKNOWN_SIZE, FoundCells, find_cells, find_lists
 from touchfs.shard.tables.rows import (
@@ -42,10 +44,13 @@ from touchfs.shard.tables.rows import (
 from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.shard.tables.whole_columns import whole_columns
 from touchfs.source.fingerprint import Files
+from touchfs.tables.field_paths import Path
 from touchfs.tables.parquet.open_file import open_parquet
 
 # A column of one value takes few bytes; but no small file may claim to have billions of rows.
 _ROWS_MAX = 1 << 26
+# Lists of a column in a row group, whose places or names are in memory
+_KEPT = 4
 
 
 class ParquetShard(TableRows):
@@ -64,7 +69,11 @@ class ParquetShard(TableRows):
         self.features = features_of(options, None, schema.metadata)
         self.problems: list[str] = []
         self.labels = labels_of(schema, self.features, self._name)
-        self._columns = cell_columns(schema, self.features)
+        self.classes = classes_of(schema, self.features)
+        # They are asked for once for each element of a list.
+        self._item_places = lru_cache(maxsize=_KEPT)(self._table.item_places)
+        self._read_lists = lru_cache(maxsize=_KEPT)(self._table.read_lists)
+        self._columns = cell_columns(schema, self.features, self._longest)
         self._key = key_column(schema, options.key_column)
         self.is_nested = are_nested(self._columns, options.layout)
         self._defaults: dict[int, str] = {}
@@ -87,12 +96,14 @@ class ParquetShard(TableRows):
         partial = np.zeros((len(self._columns), rows), np.bool_)
         columns = []
         for place, column in enumerate(self._columns):
-            if self._is_list(column):
+            if column.item is not None:
+                columns.append(self._items(place, number, column.item, partial, problems, full=full))
+            elif self._is_list(column):
                 valid, partial[place] = find_lists(self._table, column.path[0], number)
                 columns.append(self._arrays(place, valid))
             else:
                 columns.append(self._files(place, number, self._valid(place, number), problems, full=full))
-        columns.append(self._rows.files(first, partial, problems, full=full))
+        columns.append(self._rows.files(first, partial, columns, problems, full=full))
         keys = None if self._key is None else RowKeys.of(self._table.read_array(number, (self._key,)))
         reached(number, self._table.batches)
         return RowBatch(first, rows, columns, keys, problems)
@@ -106,6 +117,78 @@ class ParquetShard(TableRows):
 
     def _is_list(self, column: CellColumn) -> bool:
         return numbers_of([self._table.ipc_schema.fields[column.path[0]]]) is not None
+
+    def _longest(self, path: Path) -> int:
+        """How many elements the lists of a column have at most that are files; 0 if they are not found."""
+        longest = 0
+        try:
+            for number in range(self._table.batches):
+                places = self._item_places(path, number)
+                if places is None:
+                    return 0
+                longest = max(longest, int(places[1].max(initial=-1)) + 1)
+        except FormatError:
+            return 0  # they are in the JSON, which says what is damaged
+        return min(longest, ITEMS_MAX)
+
+    def _items(
+        self,
+        place: int,
+        number: int,
+        item: int,
+        partial: NDArray[np.bool_],
+        problems: list[tuple[int, str]],
+        *,
+        full: bool,
+    ) -> ColumnFiles:
+        """The files of an element of lists in a row group."""
+        column, first, rows = self._columns[place], int(self._table.starts[number]), partial.shape[1]
+        places = self._item_places(column.path, number)
+        row, of_row = (np.zeros(0, np.int64),) * 2 if places is None else places
+        valid = np.zeros(rows, np.bool_)
+        valid[row[of_row == item]] = True
+        partial[place, row[of_row >= ITEMS_MAX]] = True
+        valid &= ~partial[place]
+        cells: dict[int, bytes] = {}
+        for each in np.flatnonzero(valid).tolist() if full else ():
+            try:
+                (values,) = self._table.items(column.path, first + each, 1)
+                cells[each] = (values or [])[item]
+            except FormatError as error:
+                problems.append((first + each, f"its {column.name!r}: {error.message}"))
+
+        def names(path: Path) -> Sequence[str | None]:
+            return items_at(self._read_lists(number, path), item)
+
+        def others(missing: Sequence[int]) -> Sequence[str]:
+            if full:
+                return [magic.extension(cells[each]) if each in cells else UNKNOWN for each in missing]
+            return [self._default(place) if valid.any() else ""] * len(missing)
+
+        of_rows, extensions = cell_extensions(column, rows, names, others)
+        kind, nothing, size = np.full(rows, NO_FILE, np.int16), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        form = ParquetItem(column.path, item)
+        for i, extension in enumerate(extensions):
+            mask = valid & (of_rows == i)
+            if mask.any():
+                kind[mask] = self._kinds.number(place, self._name, form, extension, by_ordinal=True)
+        size[[*cells]] = [*map(len, cells.values())]
+        return ColumnFiles(column.name, self._kinds.of(place), kind, nothing, nothing, size)
+
+    def _first_cell(self, column: CellColumn, number: int) -> bytes | None:
+        """The first cell of a column in a row group that is not null; None if there is none."""
+        if column.item is None:
+            valid = self._valid(self._columns.index(column), number)
+            if not valid.any():
+                return None
+            row = int(self._table.starts[number]) + int(valid.argmax())
+            return self._table.cells(column.path, range(row, row + 1))[0]
+        places = self._item_places(column.path, number)
+        rows = [] if places is None else places[0][places[1] == column.item]
+        if not len(rows):
+            return None
+        (values,) = self._table.items(column.path, int(self._table.starts[number] + rows[0]), 1)
+        return cast("bytes", (values or [])[column.item])
 
     def _arrays(self, place: int, valid: NDArray[np.bool_]) -> ColumnFiles:
         """The files of a column of lists of numbers, whose sizes its type tells."""
@@ -184,18 +267,15 @@ class ParquetShard(TableRows):
         """The extension of a column by the magic of its first cell that is not null and can be read."""
         extension = self._defaults.get(place)
         if extension is None:
-            extension, path = UNKNOWN, self._columns[place].path
+            extension, column = UNKNOWN, self._columns[place]
             for number in range(self._table.batches):
-                valid = self._valid(place, number)
-                if not valid.any():
-                    continue
-                row = int(self._table.starts[number]) + int(valid.argmax())
                 try:
-                    (data,) = self._table.cells(path, range(row, row + 1))
+                    data = self._first_cell(column, number)
                 except FormatError as error:
-                    self._add_problem(f"the first {self._columns[place].name!r} is damaged: {error.message}")
+                    self._add_problem(f"the first {column.name!r} is damaged: {error.message}")
                     continue
-                extension = magic.extension((data or b"")[: magic.MAGIC_SIZE])
-                break
+                if data is not None:
+                    extension = magic.extension(data[: magic.MAGIC_SIZE])
+                    break
             self._defaults[place] = extension
         return extension

@@ -20,7 +20,7 @@ from touchfs.catalog.catalog import Labels
 from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.form.base import Form
 from touchfs.form.tables.row import pack_ordinal
-from touchfs.names import ROW_JSON, hash_of, quote
+from touchfs.names import ROW_JSON, distinct, hash_of, quote
 from touchfs.sample import Field, StoredSample, StoredSamples, UnmeasuredRecording
 
 NO_FILE = -1
@@ -100,6 +100,12 @@ class ColumnFiles:
         return Field(self.name, kind.source, offset, length, kind.form, kind.extension, detail=detail)
 
 
+def without_files(columns: Sequence[ColumnFiles]) -> NDArray[np.bool_]:
+    """The rows that have no file of any of these columns, which are at least one: bool[rows]."""
+    found: NDArray[np.bool_] = np.all([column.kind == NO_FILE for column in columns], axis=0)
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBatch:
     """Rows from the ordinal `first` on. `keys` are their keys, where there are some; `problems` are by ordinal.
@@ -130,6 +136,8 @@ class TableRows(StoredSamples):
     # True for `<key>/<column>.<extension>`, False for `<key>.<extension>`.
     is_nested: bool = False
     labels: Labels | None = None
+    # The names of the classes of each column that has some.
+    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     _last: RowBatch | None = None
 
     @abstractmethod
@@ -149,8 +157,8 @@ class TableRows(StoredSamples):
         if batch is None or not batch.first <= ordinal < batch.first + batch.rows:
             batch = self._last = self.batch_of(ordinal)
         row = ordinal - batch.first
-        found = [column.field(row, ordinal) for column in batch.columns]
-        fields = {field.name: field for field in found if field is not None}
+        found = [field for column in batch.columns if (field := column.field(row, ordinal)) is not None]
+        fields = dict(zip(distinct([field.name for field in found]), found, strict=True))
         key = None if batch.keys is None else batch.keys[row]
         problem = dict(batch.problems).get(ordinal, "") if batch.problems else ""
         return StoredSample(

@@ -24,7 +24,7 @@ def whole_columns(
     """
     fields = schema.fields
     naming = Naming([field.name for field in fields], is_nested=True)
-    left_out = [cell.path for cell in cells if numbers_of([fields[cell.path[0]]]) is None]
+    left_out = dict.fromkeys(cell.path for cell in cells if numbers_of([fields[cell.path[0]]]) is None)
     found = []
     for number, field in enumerate(fields):
         form: Form

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.tables.field_paths import Path
-from touchfs.tables.json_values import json_values
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.json_rows import take_rows
 from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.values.json_values import json_values
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,7 +41,9 @@ class LanceColumns:
         """Yield the values of a column in a batch as `json.dumps` takes them, without the cells at some paths."""
         values = self._read(column, batch, left_out)
         with pyarrow_errors("values of a Lance dataset"):
-            made = json_values(values)
+            from touchfs.tables.values.sound import sound
+
+            made = json_values(sound(values))
         yield made
 
     def read_column(self, column: int, first: int, count: int) -> pyarrow.Array:

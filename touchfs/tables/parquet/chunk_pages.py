@@ -102,6 +102,31 @@ class ParquetPages:
             parts.append(np.ones(page.values, np.bool_) if levels.valid is None else levels.valid)
         return np.concatenate(parts)
 
+    def items(self, leaf: ParquetLeaf, group: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The row and the number in its list of each value, not null, of a leaf in lists, of a row group.
+
+        None if the levels have an old encoding. Pages of version 1 in a codec are decompressed.
+        """
+        chunk, table = self.chunk(leaf, group), self.table(leaf, group)
+        self._check_rows(chunk.values)
+        repetition, valid = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+        position, end = int(table.offsets[0]), int(table.offsets[-1])
+        while position < end:
+            page = drive(read_page(position, end), self._source)
+            position = page.end
+            if page.is_data:
+                levels = drive(self._levels.read(page, leaf, chunk.codec), self._source)
+                if levels is None or levels.repetition is None:
+                    return None
+                repetition.append(levels.repetition)
+                valid.append(np.ones(page.values, np.bool_) if levels.valid is None else levels.valid)
+        begins, has_value = np.concatenate(repetition) == 0, np.concatenate(valid)
+        row = np.cumsum(begins) - 1
+        if len(row) and (not begins[0] or row[-1] + 1 != self.rows(group)):
+            raise FormatError("the pages of a Parquet column have another number of rows", offset=chunk.start)
+        item = np.arange(len(row)) - np.flatnonzero(begins)[row]
+        return row[has_value], item[has_value]
+
     def dictionary_lengths(self, leaf: ParquetLeaf, group: int, page: ParquetPage) -> NDArray[np.int64]:
         """The lengths of the values of the dictionary page of a chunk."""
         key = self._name, group, leaf.number, -2

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from touchfs.errors import FormatError
 from touchfs.format.parquet.footer import ParquetFooter
+from touchfs.format.parquet.schema import ParquetLeaf
 from touchfs.limits import Limits, too_large
 from touchfs.tables.field_paths import Path, without
 from touchfs.tables.parquet.join_leaves import join_leaves, storage_of
-from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
-from touchfs.tables.value_sizes import total_size
+from touchfs.tables.values.value_sizes import total_size
 
 if TYPE_CHECKING:
     import pyarrow
 
 
+class LeafReader(Protocol):
+    """Reads values of leaves, of the types in a schema."""
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The Arrow schema of the file."""
+        ...
+
+    def read(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> pyarrow.Array:
+        """The values of a leaf in rows of a row group, at least one, in the lists and structs that it is in."""
+        ...
+
+
 class ParquetColumns:
     """Reads columns. Raises as `LeafValues`, also for rows of columns that do not fit in memory together."""
 
-    def __init__(self, footer: ParquetFooter, values: LeafValues, limits: Limits) -> None:
+    def __init__(self, footer: ParquetFooter, values: LeafReader, limits: Limits) -> None:
         self._tree = footer.schema
         self._values = values
         self._limit = limits.decoded
@@ -39,7 +52,10 @@ class ParquetColumns:
             leaves = [leaf for leaf in self._tree.leaves_at((number,)) if leaf not in out]
             if leaves:
                 names.append(self._values.schema.field(number).name)
-                arrays.append(self._column(number, leaves, group, first, count, left_out, left))
+                try:
+                    arrays.append(self._column(number, leaves, group, first, count, left_out, left))
+                except FormatError as error:
+                    raise FormatError(f"column {names[-1]!r}: {error.message}", offset=error.offset) from error
                 left -= arrays[-1].nbytes
         return names, arrays
 
@@ -80,12 +96,3 @@ class ParquetColumns:
 
     def _too_large(self) -> FormatError:
         return FormatError(f"rows of this file are not read: {too_large(self._limit)}")
-
-
-def record_batch(names: Sequence[str], arrays: Sequence[pyarrow.Array], rows: int) -> pyarrow.RecordBatch:
-    """Columns as a batch, which has rows even without columns."""
-    import pyarrow
-
-    if not names:
-        return pyarrow.RecordBatch.from_struct_array(pyarrow.array([{}] * rows, pyarrow.struct([])))
-    return pyarrow.RecordBatch.from_arrays(arrays, names)

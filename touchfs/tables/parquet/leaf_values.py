@@ -18,11 +18,12 @@ from touchfs.format.parquet.footer import ParquetFooter
 from touchfs.format.parquet.page_levels import LevelReader
 from touchfs.format.parquet.page_table import PageTable
 from touchfs.format.parquet.pages import PageType, ParquetPage, read_page
-from touchfs.format.parquet.schema import ParquetLeaf
+from touchfs.format.parquet.schema import ParquetLeaf, PhysicalType
 from touchfs.limits import Limits, too_large
 from touchfs.tables.kept_values import KeptValues
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.codecs import decompress
+from touchfs.tables.parquet.int96 import as_bytes, check_nanoseconds
 from touchfs.tables.parquet.join_leaves import storage_of
 from touchfs.tables.pyarrow_errors import pyarrow_errors
 
@@ -64,7 +65,7 @@ class LeafValues:
         """The values of a leaf in rows of a row group, at least one, in the lists and structs that it is in.
 
         Other children of these structs are missing, and maps are lists of structs then. Extension types are their
-        storage.
+        storage. Int96 timestamps that do not fit into nanoseconds are a FormatError, unless they are read as bytes.
         """
         table = self._pages.table(leaf, group)
         spans, parts = table.spans(first, count), []
@@ -76,7 +77,7 @@ class LeafValues:
 
     def _span(self, leaf: ParquetLeaf, group: int, span: range) -> pyarrow.Array:
         """The values of one span of pages, which are kept."""
-        key = self._name, group, leaf.number, span.start
+        key = self._name, group, leaf.number, leaf.type, span.start
         found = _SPANS.get(key)
         if found is None:
             found = self._decode(leaf, group, span)
@@ -99,9 +100,13 @@ class LeafValues:
         self._check(pages, leaf, group)
         data = [(page, self._source.read(page.offset, page.end - page.offset)) for page in pages]
         with pyarrow_errors("a Parquet page", pages[-1].offset):
+            from touchfs.tables.values.sound import check_structure
+
             excerpt = build_excerpt(self._footer, leaf, chunk.codec, rows, data, self._metadata(leaf))
             found = _decode_excerpt(excerpt, leaf.number - self._footer.schema.columns[leaf.column].leaves.start)
-            found.validate(full=True)
+            check_structure(found)
+            if leaf.type == PhysicalType.INT96:
+                check_nanoseconds(self._decode(as_bytes(leaf), group, spans), leaf)
         if len(found) != rows:
             raise FormatError(f"Parquet pages have {len(found)} rows, not {rows}", offset=pages[-1].offset)
         return found

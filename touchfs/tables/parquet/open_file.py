@@ -16,13 +16,15 @@ from touchfs.format.arrow.schema import IpcSchema
 from touchfs.format.parquet.cell_ranges import CellRanges
 from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.limits import Limits
-from touchfs.tables.field_paths import Path, below, build_path
-from touchfs.tables.json_values import json_values, row_lines
+from touchfs.tables.field_paths import Path, beside_path, build_path, values_in_lists
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
-from touchfs.tables.parquet.columns import ParquetColumns, record_batch
+from touchfs.tables.parquet.columns import ParquetColumns
+from touchfs.tables.parquet.int96 import Int96Values
 from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.record_batch import record_batch
+from touchfs.tables.values.json_values import json_values, row_lines
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,6 +54,8 @@ class OpenParquet:
         self._pages = ParquetPages(source, self._footer, limits)
         self._values = LeafValues(source, self._footer, self._pages, limits)
         self._columns = ParquetColumns(self._footer, self._values, limits)
+        # As JSON has their values
+        self._shown = ParquetColumns(self._footer, Int96Values(self._values, self._footer.schema), limits)
         self.starts = self._footer.starts
 
     @property
@@ -116,6 +120,27 @@ class OpenParquet:
             return np.asarray(self._leaf(path, batch, 0, self._pages.rows(batch)).is_valid())
         return found
 
+    def item_places(self, path: Path, batch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Find the values of a row group at a path through the elements of a list: the row in the row group of each,
+        and its number in the list. None for lists in lists, and for files of old writers.
+        """
+        leaf = self._footer.schema.leaf_at(path)
+        return self._pages.items(leaf, batch) if leaf.max_repetition == 1 else None
+
+    def items(self, path: Path, first: int, count: int) -> list[list[Any] | None]:
+        """The values at a path through the elements of a list, as Python has them: a list for each row of the file."""
+        found: list[list[Any] | None] = []
+        for batch, start, rows in self._parts(first, count):
+            values = self._values.read(self._footer.schema.leaf_at(path), batch, start, rows)
+            with pyarrow_errors("values of a Parquet file"):
+                self._columns.check([values])
+                found += values_in_lists(values, len(path) - 2)
+        return found
+
+    def read_lists(self, batch: int, path: Path) -> list[list[Any] | None]:
+        """The values at a path through the elements of a list, in a list for each row of a row group."""
+        return self.items(path, int(self.starts[batch]), self._pages.rows(batch))
+
     def nulls(self, path: Path, batch: int) -> int | None:
         """The number of nulls of a row group at a path to one leaf, also of those in lists; None if the footer does not
         say.
@@ -158,8 +183,7 @@ class OpenParquet:
         """
         batch, row = self.locate(first)
         rows = min(count, self._pages.rows(batch) - row)
-        names, arrays = self._columns.read(batch, row, rows, range(len(self.schema)), left_out)
-        return record_batch(names, arrays, rows)
+        return self._read(batch, row, rows, range(len(self.schema)), left_out)
 
     def read_batch(self, batch: int, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
         """Read a row group, or some columns of it, in the order of the schema."""
@@ -167,8 +191,7 @@ class OpenParquet:
         if columns is not None and (missing := set(columns).difference(names)):
             raise FormatError(f"the table has no column {min(missing)!r}")
         numbers = [i for i, name in enumerate(names) if columns is None or name in columns]
-        rows = self._pages.rows(batch)
-        return record_batch(*self._columns.read(batch, 0, rows, numbers), rows)
+        return self._read(batch, 0, self._pages.rows(batch), numbers)
 
     def read_values(self, batch: int, path: Path) -> list[Any]:
         """The values of a column of a row group, or of a child of structs, as Python has them; null below a null."""
@@ -177,18 +200,18 @@ class OpenParquet:
             return cast("list[Any]", values.to_pylist())
 
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
-        """The values of a column of a row group, or of a child of structs; null below a null."""
-        field = self.ipc_schema.fields[path[0]]
-        # All fields beside the path: neither above it, nor at it or below it.
-        beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
+        """The values of a column of a row group, or of a child of structs; null below a null, and for invalid ones."""
+        beside = beside_path(self.ipc_schema, path)
         _, (column,) = self._columns.read(batch, 0, self._pages.rows(batch), path[:1], beside)
         with pyarrow_errors("values of a Parquet file"):
             import pyarrow.compute
 
+            from touchfs.tables.values.sound import valid_or_null
+
             for _ in path[1:]:
                 column = pyarrow.compute.struct_field(column, [0])
             self._columns.check([column])
-        return column
+            return valid_or_null(column)
 
     def read_column(self, column: int, first: int, count: int) -> pyarrow.Array:
         """The values of a column in rows from `first` on, fewer at the end."""
@@ -212,7 +235,7 @@ class OpenParquet:
         """
         rows = self._pages.rows(batch)
         for first in range(0, rows, ROWS_AT_ONCE):
-            _, (values,) = self._columns.read(batch, first, min(ROWS_AT_ONCE, rows - first), [column], left_out)
+            _, (values,) = self._shown.read(batch, first, min(ROWS_AT_ONCE, rows - first), [column], left_out)
             with pyarrow_errors("values of a Parquet file"):
                 self._columns.check([values])
                 made = json_values(values)
@@ -222,11 +245,21 @@ class OpenParquet:
         """The rows from `first` on as JSON lines, without the cells at some paths; fewer at the end of the file."""
         texts: list[bytes] = []
         for batch, start, rows in self._parts(first, count):
-            names, arrays = self._columns.read(batch, start, rows, range(len(self.schema)), left_out)
+            names, arrays = self._shown.read(batch, start, rows, range(len(self.schema)), left_out)
             with pyarrow_errors("values of a Parquet file"):
                 self._columns.check(arrays)
                 texts += row_lines(names, arrays, rows)
         return texts
+
+    def _read(
+        self, batch: int, first: int, rows: int, columns: Sequence[int], left_out: Collection[Path] = ()
+    ) -> pyarrow.RecordBatch:
+        """Columns in rows of a row group, whose values are valid."""
+        names, arrays = self._columns.read(batch, first, rows, columns, left_out)
+        with pyarrow_errors("values of a Parquet file"):
+            found = record_batch(names, arrays, rows)
+            found.validate(full=True)
+        return found
 
     def _cell_arrays(self, path: Path, rows: range) -> Iterator[pyarrow.LargeBinaryArray]:
         """The cells of rows of the file at a path to bytes or text, row group by row group."""

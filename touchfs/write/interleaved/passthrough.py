@@ -16,7 +16,7 @@ import pyarrow.compute
 
 from touchfs.errors import ArgumentValueError
 from touchfs.format.interleaved.columns import IMAGE, METADATA, TEXT
-from touchfs.tables.json_values import json_values
+from touchfs.tables.values.json_values import json_values
 
 
 def json_columns(table: pa.Table, names: Iterable[str]) -> dict[str, list[Any]]:
