@@ -81,7 +81,7 @@ class SegmentFinder:
             try:
                 found = self._parse(field, sample)
             except (FormatError, MissingExtraError) as error:
-                problems.append(f"no segments are read from its {field.name}: {error.message}")
+                problems.append(f"no segments are read from its {field.written or field.name}: {error.message}")
                 continue
             if found is not None:
                 return FoundSegments(SampleSegments(field, *found), problems)
