@@ -42,8 +42,10 @@ class RowTable(KindTable):
         except IndexError:
             raise self._damaged(row) from None
         if name[:2] == b"//":
-            return name[2:]
-        return b"%08d" % self.ordinal[row] + name[1:] if name[:1] == b"/" else name
+            name = name[2:]
+        elif name[:1] == b"/":
+            name = b"%08d" % self.ordinal[row] + name[1:]
+        return self._checked(row, name)
 
     def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
         return [prefix + self.path(row) for row in rows.tolist()]

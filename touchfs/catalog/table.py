@@ -130,8 +130,10 @@ class Table:
         start, end = self._starts[row], self._starts[row + 1]
         if not 0 <= start <= end <= len(self._data):
             raise self._damaged(row)
-        name = bytes(self._data[start:end])
-        if not _NAME.fullmatch(name):
+        return self._checked(row, bytes(self._data[start:end]))
+
+    def _checked(self, row: int, name: bytes) -> bytes:
+        if row and not _NAME.fullmatch(name):
             raise self._damaged(row)
         return name
 
