@@ -64,6 +64,13 @@ def test_images_are_the_bytes_of_members(tmp_path, name):
         assert shown[f"a/{directory}/001.txt"] == b"in between"
 
 
+def test_an_image_may_be_a_member_of_no_sample(tmp_path):
+    image = make_image("jpg", seed=1)
+    make_wds_tar(tmp_path / "a.tar", [WdsSample("a", [], ["d/picture"], {"d/picture": image})])
+    shown = shown_items(open_dataset(str(tmp_path / "a.tar"), in_memory=True))
+    assert image in shown.values()
+
+
 def test_a_frame_that_cannot_be_copied_is_encoded_again(tmp_path):
     tiff = make_tiff([(20, 10), (21, 10), (22, 10)])
     # The second frame does not say how long its strip is.

@@ -41,6 +41,7 @@ class TarSamples:
         self._contents = FieldContents(path, files, options.limits)
         self._images = ImageItems(self._contents)
         self._all = {name: sample.ordinal for sample in self._shard for name in _members(sample)}
+        self._others = dict(self._shard.others)
 
     def close(self) -> None:
         """Close the files."""
@@ -87,22 +88,23 @@ class TarSamples:
         return InterleavedSample(sample_id, [*texts, *images], stored, metadata)
 
     def _placed(self, document: Document, keys: tuple[str, ...], own: Mapping[str, Field]) -> list[ViewItem]:
-        members = _AnyMember(own, self._all)
+        members = _AnyMember(own, self._all, self._others)
         placed = place_images(document, keys, members)
         fields = {image.member: self._field(image.member, own) for image in placed if image.member is not None}
         return self._images.items(placed, fields, [token for _, token in document.images])
 
     def _field(self, member: str, own: Mapping[str, Field]) -> Field:
         """The field of a member: that of the same sample if two have its name, else the last one."""
-        return own[member] if member in own else _members(self._shard.sample(self._all[member]))[member]
+        if member in own:
+            return own[member]
+        if member in self._others:
+            return self._others[member]
+        return _members(self._shard.sample(self._all[member]))[member]
 
 
 def _members(sample: StoredSample) -> dict[str, Field]:
     """The fields of a sample by the names of their members."""
-    return {
-        sample.key if field.extension is None else f"{sample.key}.{name}": field
-        for name, field in sample.fields.items()
-    }
+    return {f"{sample.key}.{field.written}": field for field in sample.fields.values()}
 
 
 class _AnyMember(Container[str]):
