@@ -16,10 +16,10 @@ venv: install-demo
 demo: install-demo
 	@tests/demo.sh
 
-# Every behaviour once. Floors run bottom up (tests/floors.py), and the first red one is the last.
+# Every behaviour once, properties of 25 examples instead of 100. Floors run bottom up (tests/floors.py), and the first red one is the last.
 test: install-test
-	$(pytest) $(parallel) -m 'not alone and not variant and not soak'
-	$(pytest) -m 'alone and not variant and not soak' tests/cli tests/mount
+	$(pytest) $(parallel) --hypothesis-profile fewer -m 'not alone and not variant and not soak'
+	$(pytest) --hypothesis-profile fewer -m 'alone and not variant and not soak' tests/cli tests/mount
 
 # That, each behaviour in all its variants, and other Pythons.
 test-all: install-test

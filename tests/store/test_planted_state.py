@@ -111,7 +111,7 @@ def test_one_of_an_older_version_is_closed(place: Path) -> None:
 class Numbered:
     """Ten samples."""
 
-    identity = "numbered"
+    identity, unmeasured = "numbered", 0
 
     def __len__(self) -> int:
         return 10
