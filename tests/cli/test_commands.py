@@ -228,13 +228,12 @@ class TestCp:
         done = touchfs("cp", "-r", "x.tar:segments", "out")
         assert (done.returncode, done.stdout) == (1, b"")
         assert done.stderr.decode().splitlines() == [
-            "touchfs: segments/x/a/0001.wav: ends before its 20000 bytes (at byte 20000)",
             *(f"touchfs: segments/x/b/000{n}.wav: the WAV file ends before its data (at byte 30)" for n in (0, 1)),
         ]
         copied = tree(here / "out")
         assert len(copied["x/a/0000.wav"]) == len(copied["x/c/0000.wav"]) == 16_044
         wavs = {path for path in copied if path.endswith(".wav")}
-        assert wavs == {"x/a/0000.wav", "x/c/0000.wav", "x/c/0001.wav"}, "nothing is left of damaged ones"
+        assert wavs == {f"x/{key}/000{n}.wav" for key in "ac" for n in (0, 1)}, "nothing is left of damaged ones"
 
     def test_devices_and_pipes_are_written_to_and_not_replaced(self, shards, touchfs):
         source = f"{shards}:shards/000000000/talks/monday.txt"

@@ -24,8 +24,17 @@ def _scratch(tmp_path, monkeypatch):
 
 
 def test_names_with_what_urls_are_made_of(tmp_path):
-    """Each listed name leads to its own bytes: `k::x.txt` is not `k`."""
-    names = ["k", "k::x.txt", "k::s3:/bucket", "h#ash?q=1.txt", "touchfs:/x.txt", "a[1].txt", "st*r.txt", "%2Fx.txt"]
+    """Each listed name leads to its own bytes: `k.txt::x.txt` is not `k.txt`."""
+    names = [
+        "k.txt",
+        "k.txt::x.txt",
+        "k.txt::s3:/bucket.txt",
+        "h#ash?q=1.txt",
+        "touchfs:/x.txt",
+        "a[1].txt",
+        "st*r.txt",
+        "%2Fx.txt",
+    ]
     write_tar(tmp_path / "one.tar", {name: name.encode() for name in names})
     files = TouchFileSystem(tmp_path)
     for view in ("shards", "by-key"):

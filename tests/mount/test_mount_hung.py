@@ -187,8 +187,9 @@ def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
 
 
 def test_many_paths_that_hang_are_looked_at_together(files):
+    here = os.path.dirname(__file__)
     paths = [str(files.path / f"{shard:03d}") for shard in range(SHARDS)]
-    assert silent_paths([*paths, "/proc", "/nothing"], 60) == frozenset()
+    assert silent_paths([*paths, here, "/nothing"], 60) == frozenset()
     files.hang()
-    assert silent_paths(["/proc", *paths, "/nothing"], 1) == set(paths)
+    assert silent_paths([here, *paths, "/nothing"], 1) == set(paths)
     files.go_on()

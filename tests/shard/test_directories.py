@@ -139,11 +139,12 @@ def test_no_directory_is_entered_twice(tmp_path: Path) -> None:
     make(tmp_path, {"a/x.tar": "", "/".join("d" * (DEPTH_MAX + 2)) + "/deep.tar": ""})
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     (tmp_path / "again").symlink_to("a")
+    (tmp_path / "round").symlink_to(".")
     (tmp_path / "gone.tar").symlink_to("nowhere")
-    assert found(str(tmp_path)) == ["a/x.tar"]
+    assert found(str(tmp_path)) == ["a/x.tar", "again/x.tar"]
     reasons = left_out(str(tmp_path))
     assert reasons.pop("a link that leads nowhere, or not a file") == ["gone.tar"]
-    assert reasons.pop("another link to a directory that is here") == ["a/loop", "again"]
+    assert reasons.pop("another link to a directory that is here") == ["a/loop", "again/loop", "round"]
     assert [paths[0].count("/") for paths in reasons.values()] == [DEPTH_MAX]
 
 

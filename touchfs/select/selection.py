@@ -36,6 +36,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, Samples, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, UsageError
+from touchfs.form.compressed_content import with_compressed
 from touchfs.names import hex_digest
 from touchfs.select.expression import parse_where, spell_field
 from touchfs.select.predicates import Named
@@ -297,7 +298,8 @@ class _SampleFacts:
 
 def _member(sample: Sample, name: str) -> str | Named | None:
     """The text of a small file of a sample; None if it has none, or one that is not text."""
-    data = _read(sample, name, _MEMBER_MAX)
+    stored = next((each for each in with_compressed(name) if each in sample), None)
+    data = None if stored is None else _read(sample, stored, _MEMBER_MAX)
     try:
         text = None if data is None else data.decode().rstrip("\r\n")
     except UnicodeDecodeError:

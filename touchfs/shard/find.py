@@ -150,7 +150,8 @@ def walk(
     that follow, which the caller may shorten. None is entered twice: the real paths of those that were are in `seen`.
     """
     real = resolved(directory)
-    if real in seen:
+    # A link beside what it leads to is a shard of its own, unless it leads to where we come from.
+    if real in seen and (depth != 1 or real == resolved(os.path.dirname(directory))):
         left_out.add(directory, "another link to a directory that is here")
         return
     if depth > DEPTH_MAX:
