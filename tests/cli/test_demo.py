@@ -14,8 +14,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
-def demo(tmp_path):
-    """Starts the demo in a process group of its own, with a TMPDIR that must be empty at the end."""
+def demo(tmp_path_factory):
+    """Starts the demo in a process group of its own, with a TMPDIR that must be empty at the end.
+
+    It is short: Python's pools of processes have sockets there, whose names have at most 107 bytes.
+    """
+    tmp_path = tmp_path_factory.mktemp("demo")
     environment = os.environ | {"TMPDIR": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def start() -> subprocess.Popen[str]:

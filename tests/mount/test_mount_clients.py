@@ -78,7 +78,7 @@ def test_many_clients(mount, tokens, tmp_path, workers, count):
     source, expected = tokens
     (tmp_path / "expected.json").write_text(json.dumps(expected))
     mounted = mount(source, "--workers", workers)
-    train = mounted.path / ".touchfs/iterators" / f"train-{workers}"
+    train = mounted.path / ".touchfs/iterators" / f"train-{workers}-{count}"
     train.mkdir()
     (train / "spec").write_text('{"shuffle": 3}')
     command = [sys.executable, "-S", "-c", CLIENT, mounted.path, train, tmp_path / "expected.json"]
