@@ -18,23 +18,21 @@ demo: install-demo
 
 # Every behaviour once, properties of 25 examples instead of 100. Floors run bottom up (tests/floors.py), and the first red one is the last.
 test: install-test
-	$(pytest) $(parallel) --hypothesis-profile fewer -m 'not alone and not variant and not soak'
-	$(pytest) --hypothesis-profile fewer -m 'alone and not variant and not soak' tests/cli tests/mount
+	$(pytest) $(parallel) --hypothesis-profile fewer -m 'not variant and not soak'
 
 # That, each behaviour in all its variants, and other Pythons.
 test-all: install-test
-	$(pytest) $(parallel) -m 'not alone and not soak'
-	$(pytest) -m 'alone and not soak' tests/cli tests/mount
+	$(pytest) $(parallel) -m 'not soak'
 	.ci/pythons
 
 # The tests that touch what has changed since a commit, by the last `make coverage`: make near BASE=main~3
 near: BASE := HEAD
 near: install-test
-	.venv/bin/python tests/near.py $(BASE) $(parallel) -m 'not alone and not variant and not soak'
+	.venv/bin/python tests/near.py $(BASE) $(parallel) -m 'not variant and not soak'
 
 # Which lines the tests touch, by room, with variants and without.
 coverage: install-test
-	.venv/bin/python tests/coverage_by_room.py $(parallel) -m 'not alone and not soak'
+	.venv/bin/python tests/coverage_by_room.py $(parallel) -m 'not soak'
 
 # The library on other Pythons that are installed here, or on those of PYTHONS: make pythons PYTHONS=/opt/bin/python3.14
 export PYTHONS
