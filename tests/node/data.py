@@ -71,8 +71,12 @@ def interleaved_reader() -> InterleavedWebdatasetReader:
     return InterleavedWebdatasetReader(str(interleaved_tars()), max_batch_bytes=1)
 
 
-@cache
 def shar_directory(compressed: bool = False) -> Path:
+    return _shar_directory(compressed)
+
+
+@cache  # without a default: it would be another key than the same value, and the files would be written again
+def _shar_directory(compressed: bool) -> Path:
     """Seven cuts in three shards, with recordings, arrays and texts; of the arrays some are missing."""
     directory = place() / f"shar-{compressed}"
     fields = {"recording": "wav", "embedding": "numpy", "lang": "jsonl"}
