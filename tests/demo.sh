@@ -17,8 +17,9 @@ finish() {
         if grep -qsF " $mount_point " /proc/mounts; then
             touchfs umount "$mount_point" || fusermount3 -u -z "$mount_point" || true
         fi
-        rm -rf --one-file-system "$DIR" 2>/dev/null && return
-        sleep 0.2
+        rm -rf --one-file-system "$DIR" 2>/dev/null || true
+        sleep 0.5
+        [ -e "$DIR" ] || return 0
     done
     echo "could not remove $DIR" >&2
 }
