@@ -57,11 +57,17 @@ finish() {
     echo "could not remove $DIR" >&2
 }
 
-# Ctrl-C ends the subshell, and this shell goes on to clean up. Bash may give up in the middle of a trap that does it.
+# Ctrl-C ends the subshell, and this shell cleans up: Bash may give up in the middle of a trap. The subshell has traps, or it
+# would go on where its command has ended as if nothing had happened.
 trap : INT TERM
 run 'export PATH="$PWD/.venv/bin:$PATH"'
 run 'DIR=$(mktemp -d)' || exit
-(set -e && demo)
+(
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    set -e
+    demo
+)
 status=$?
 trap '' INT TERM
 finish

@@ -46,7 +46,7 @@ COLUMNS = "columns"
 DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 # Names of ours have no control characters, which would end a line of a list or command a terminal.
-_NAME = re.compile(rb"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]+", re.DOTALL)
+_NAME = re.compile(rb"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]+")
 
 
 class Table:
