@@ -73,7 +73,7 @@ class Survivors(NamedTuple):
 
 
 class _Evaluated(NamedTuple):
-    """What a file has: the survivors, how many samples have each field, the kinds of its values, and `unmeasured`."""
+    """The content of a file. `counts` are how many samples have each field, `kinds` those of its values."""
 
     survivors: Survivors
     counts: list[int]
