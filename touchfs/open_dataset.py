@@ -112,7 +112,7 @@ class OpenDataset(Generic[T]):
         self._seed = seed
         self._steps = steps
         self._tail = tail
-        self._asked = 0
+        self._asked = 0  # how many positions a loader has asked for, from the first on
 
     @cached_property
     def data(self) -> Any:

@@ -79,7 +79,7 @@ def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
 
 
 def _untimed_line(path: str, dataset: Dataset, formats: RecordingFormats) -> str:
-    """The command that finds lengths that are not known, which `where` lacks; "" if there is none to find."""
+    """How many samples have no known duration, and the command that finds it; "" if there are none such."""
     untimed = min(dataset.samples - dataset.timed, formats.rates[None])
     if not untimed or not any(shard.unmeasured for shard in dataset.shards):
         return ""

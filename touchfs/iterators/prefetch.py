@@ -70,7 +70,7 @@ class Prefetch:
         if len(self._threads) < THREADS:
             try:
                 self._threads.append(start_thread(self._work, name="prefetch"))
-            except SourceError:  # the others go on, and without any, whoever makes the steps fetches the files
+            except SourceError:  # other threads go on; without any, a step fetches its files itself
                 if not self._threads:
                     self._queue.clear()
 

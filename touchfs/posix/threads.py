@@ -31,7 +31,7 @@ def start_thread(function: Callable[..., Any], *arguments: Any, name: str) -> th
 
 
 def start_threads(most: int, function: Callable[..., Any], *arguments: Any, name: str) -> None:
-    """Start several such threads, or as many as the system starts. Raises SourceError if that is none."""
+    """Start `most` such threads, or as many as the system starts. Raises SourceError if it starts none."""
     for started in range(most):
         try:
             start_thread(function, *arguments, name=name)

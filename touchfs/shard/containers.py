@@ -244,7 +244,7 @@ def container_named(path: str) -> Container | None:
 
 
 def single_named(path: str) -> Container | None:
-    """The kind of shard that a file of this name is by itself; None if it is none."""
+    """The kind of a file that is a shard by its name; None if it is no shard, or only a part of one."""
     container = container_named(path)
     return container if container is not None and container.is_single else None
 

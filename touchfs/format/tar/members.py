@@ -238,7 +238,7 @@ def _member(
 
 
 def _size(fields: Mapping[bytes, bytes], default: int, problem: str) -> tuple[int, str]:
-    """The size of a PAX record; the header's if there is none, and as in GNU tar if it is invalid, with the problem."""
+    """The size and what is wrong with it. As in GNU tar, the header's counts where the PAX record is no number."""
     digits = fields.get(b"size")
     if not digits:
         return default, problem

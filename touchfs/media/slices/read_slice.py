@@ -1,8 +1,8 @@
 """Read a span of samples of a recording: exactly the samples of a full decode, cut there (exceptions: `preroll.py`).
 
-Plain PCM is read from its bytes. For nearly all else the packets of the span are read, with those before it that the
-decoder needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
-recording is. The rest is decoded from the start of the recording (`decoder/decode_from_start.py`). Spans of over a few
+Plain PCM is read from its bytes. Of most codings, the packets of the span are read, with those before it that the
+decoder needs, and a child process decodes them. So a slice costs what its length costs, however long the recording is.
+Other codings are decoded from the start of the recording (`decoder/decode_from_start.py`). Spans of over a few
 megabytes are decoded in parts.
 """
 

@@ -1,1 +1,1 @@
-"""What a directory holds besides shards: the lists that other tools have of its data, and files that are left out."""
+"""Directories of shards: the lists that other tools keep of their data, and which files are left out, and why."""
