@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import TOUCHFS
+from tars import write_tar
 
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -195,3 +197,17 @@ def test_a_full_disk(mixed):
 def test_no_stdout_at_all(mixed):
     done = shell("touchfs ls shards >&-; touchfs index shards >&-", mixed)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_directory_of_temporary_files_with_a_long_name(touchfs, here, monkeypatch):
+    """A pool of processes has sockets there."""
+    for name in ("a", "b"):
+        write_tar(here / "in" / f"{name}.tar", {"x.txt": b"x"})
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        for length, status in ((75, 0), (76, 2)):
+            temporary = Path(place, "t" * (length - len(place) - 1))
+            temporary.mkdir()
+            monkeypatch.setenv("TMPDIR", str(temporary))
+            done = touchfs("convert", "in", f"out{length}", "--to", "tar", "--jobs", "2")
+            assert done.returncode == status, done.stderr
+            assert (b"choose a shorter one, as TMPDIR=/tmp" in done.stderr) == bool(status)

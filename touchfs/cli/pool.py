@@ -11,18 +11,30 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import forkserver, parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from tempfile import gettempdir
 from typing import Any, TypeVar
 
 from touchfs.cli.terminal import log_to_stderr
+from touchfs.errors import UsageError
 from touchfs.posix import interpreter
 from touchfs.posix.threads import start_thread
 
 T = TypeVar("T")
+# The name of a socket has at most 107 bytes. Python's are pymp-12345678/listener-12345678 in that directory.
+_TEMPORARY_MAX = 75
 
 
 @contextmanager
 def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are started by a fork server: a plain fork would copy the locks of our threads."""
+    """Processes that are started by a fork server: a plain fork would copy the locks of our threads.
+
+    Raises UsageError for a directory of temporary files whose name is too long.
+    """
+    if len(os.fsencode(gettempdir())) > _TEMPORARY_MAX:
+        message = (
+            f"over {_TEMPORARY_MAX} bytes, too many for the sockets of processes: choose a shorter one, as TMPDIR=/tmp"
+        )
+        raise UsageError(message, path=gettempdir())
     setting = interpreter.user_setting()
     # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
     with interpreter.safe_path(), interpreter.deferred_signals():
