@@ -70,6 +70,7 @@ def open(
     key_column: str | None = None,
     layout: str | None = None,
     features: str | None = None,
+    split: str | None = None,
     limits: Limits = LIMITS,
     strict: bool = False,
 ) -> OpenDataset[Sample]:
@@ -79,16 +80,25 @@ def open(
     member ends its key, "first-dot" or "last-dot". `segments` is the rule that finds segments (docs/segments.md).
     `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
     opened. For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features`
-    is the JSON of the types of columns. `limits` are those of memory and time. If shards have errors, the others are
-    served, and the log has a line; with `strict` that is an error.
+    is the JSON of the types of columns. `split` is the split whose shards are opened, such as "train"; by default, all
+    shards are. `limits` are those of memory and time. If shards have errors, the others are served, and the log has a
+    line; with `strict` that is an error.
 
-    Raises UsageError, NotFoundError or FormatError for a source that is no dataset, FormatError for a shard that cannot
+    Raises UsageError, NotFoundError or FormatError for a source that is no dataset, UsageError for a split that it does
+    not have, FormatError for a shard that cannot
     be opened, and SourceError where no index can be written.
     """
     if audio_root is not None:
         limits = replace(limits, audio_root=absolute_directory(os.fspath(audio_root)))
     options = Options(
-        sample_rate, key_rule, limits=limits, segments=segments, key_column=key_column, layout=layout, features=features
+        sample_rate,
+        key_rule,
+        limits=limits,
+        segments=segments,
+        key_column=key_column,
+        layout=layout,
+        features=features,
+        split=split,
     )
     dataset = open_dataset(os.fspath(path), options=options)
     if strict:

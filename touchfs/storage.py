@@ -107,6 +107,7 @@ class _Dataset:
     """A dataset file, and all files of the index of that dataset. Those of a shard have the name of its catalog."""
 
     source: str
+    split: str | None
     shards: tuple[dict[str, Any], ...]
     files: tuple[str, ...]
 
@@ -123,7 +124,7 @@ def _datasets(directory: str) -> Iterator[_Dataset]:
                 shards = tuple(shard for shard in content["shards"] if isinstance(shard, dict))
                 stems = [_stem(path), journal_stem(source), *(_stem(str(shard.get("catalog"))) for shard in shards)]
                 files = chain.from_iterable(by_stem.get(stem, ()) for stem in dict.fromkeys(stems))
-                yield _Dataset(source, shards, tuple(files))
+                yield _Dataset(source, content.get("split"), shards, tuple(files))
 
 
 def _stem(path: str) -> str:
@@ -177,8 +178,9 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
     """The name of a state store is a hash of its source. The source comes from an index of the same dataset, else from
     the paths of shards, which the stores of mounts hold.
     """
-    about = {state_path(dataset.source, STATE_SUFFIX, state_dir): dataset.source for dataset in datasets}
+    about = {state_path(each.source, STATE_SUFFIX, state_dir, each.split): each.source for each in datasets}
     used = {state_path(source, STATE_SUFFIX, state_dir) for source in mounted}
+    used |= {path for path, source in about.items() if source in mounted}
     for path in _list_files(state_directory(state_dir)):
         if path.endswith(STATE_SUFFIX):
             files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]

@@ -68,6 +68,7 @@ def test_what_is_shown_is_where_it_is():
 @pytest.mark.parametrize("source", ["/data/speech", "/data/speech/", "s3://bucket/speech", "speech"])
 def test_the_name_is_that_of_the_source(source):
     assert check_state_name("", source) == "speech"
+    assert check_state_name("", source, "train") == "speech.train"
 
 
 @pytest.mark.parametrize("name", ['a"b', "a b", "a;b", "ü", "x" * 49])

@@ -22,6 +22,7 @@ from touchfs.cli.dataset_options import (
     key_rule_option,
     sample_rate_option,
     segments_option,
+    split_option,
     table_options,
 )
 from touchfs.cli.interleave import interleave_shards
@@ -95,6 +96,7 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 @key_rule_option
 @segments_option
 @audio_root_option
+@split_option
 @table_options
 @source_options
 @workers_option()
@@ -112,6 +114,7 @@ def command(
     key_rule: str,
     segments: str,
     audio_root: str | None,
+    split: str | None,
     key_column: str | None,
     layout: str | None,
     features: str | None,
@@ -149,10 +152,11 @@ def command(
         key_column=key_column,
         layout=layout,
         features=features,
+        split=split,
     )
     given = {name: value for name, value in target_options.items() if value is not None}
     if sample_kind is not None:
-        if kind not in _INTERLEAVED or given or num_utt_per_shard or leave_out or skip_bad:
+        if kind not in _INTERLEAVED or given or num_utt_per_shard or leave_out or skip_bad or split is not None:
             raise UsageError(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )

@@ -78,6 +78,11 @@ audio_root_option = click.option(
 )
 
 
+split_option = click.option(
+    "--split", metavar="NAME", help="Read only the shards of this split, such as train. [default: all shards]"
+)
+
+
 def _features_text(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     if path is None:
         return None
@@ -142,6 +147,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     @key_rule_option
     @segments_option
     @audio_root_option
+    @split_option
     @table_options
     @interleaved_options
     @remote_options
@@ -176,6 +182,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         key_rule: str,
         segments: str,
         audio_root: str | None,
+        split: str | None,
         key_column: str | None,
         layout: str | None,
         features: str | None,
@@ -205,7 +212,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
         limits = replace(limits, audio_root=audio_root, locations=allowed_locations)
         tables = key_column, layout, features
-        options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error)
+        options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error, split)
         return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))
 
     return command

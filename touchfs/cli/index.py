@@ -98,6 +98,8 @@ def catalogs(
     status = 0
     for path in paths:
         prefix = _prefix(path, output, read_options)
+        if prefix and read_options.options.split is not None:
+            raise UsageError("an index for others is of all splits: omit --split")
         in_place = read_options.in_place and not is_url(path)
         make_place(place := index_place(path, in_place=in_place))
         indexed: list[str] = []

@@ -51,6 +51,7 @@ def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
         "kind": facts["kind"],
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
+        "splits": printable(", ".join(f"{split} ({count:,})" for split, count in dataset.splits.items())),
         "hours": _hours(dataset),
         "recordings": f"{formats.count:,}",
         "rates": _counts(formats.rates, " Hz"),
@@ -142,5 +143,5 @@ def _error_lines(path: str, dataset: Dataset, view: str) -> Iterator[str]:
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
-        report = quote(f"{path}:{view}/{dataset.shards[broken[0]].name}/ERROR.txt")
+        report = quote(f"{path}:{dataset.shards[broken[0]].path_in(view)}/ERROR.txt")
         yield f"See `touchfs cat {report}`."

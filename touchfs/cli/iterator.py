@@ -77,6 +77,8 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
     ) -> Any:
         def open_iterators() -> AbstractContextManager[NamedIterators]:
             if is_mount(where):
+                if read_options.options.split is not None:
+                    raise UsageError("a mount has the split that it was mounted with: omit --split", path=where)
                 return nullcontext(MountedIterators(where))
             return open_stored(where, state_dir, state_database, read_options)
 

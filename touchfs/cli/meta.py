@@ -11,6 +11,7 @@ import click
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
 from touchfs.bulk.data_list import check_inside
 from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_options import split_option
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
@@ -35,9 +36,10 @@ def command() -> None:
 
 @command.command("get")
 @click.argument("path", metavar="DATASET", type=PATH)
+@split_option
 @source_options
 @limit_options("json")
-def get(path: str, limits: Limits) -> None:
+def get(path: str, split: str | None, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout.
 
     The output has one line per sample, in order. The bytes are the stored ones, except that metainfo of several lines
@@ -47,7 +49,7 @@ def get(path: str, limits: Limits) -> None:
     Example:
       touchfs meta get shards/ > samples.jsonl
     """
-    for line in get_annotations(_shards(path, limits)):
+    for line in get_annotations(_shards(path, split, limits)):
         sys.stdout.buffer.write(line + b"\n")
 
 
@@ -55,9 +57,12 @@ def get(path: str, limits: Limits) -> None:
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
+@split_option
 @workers_option()
 @limit_options("json")
-def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, limits: Limits) -> None:
+def put(
+    path: str, ignore_unknown: bool, keep_missing: bool, split: str | None, workers: Workers, limits: Limits
+) -> None:
     """Replace the metainfo of samples by lines from stdin.
 
     Each line is a JSON object, and belongs to the sample with its key; if a key is repeated, the first line belongs to
@@ -73,7 +78,7 @@ def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, l
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
-    shards = _shards(path, limits)
+    shards = _shards(path, split, limits)
     check_inside(path, (shard.path for shard in shards))
     with executor(workers, [path], [os.path.dirname(shard.real_path) for shard in shards]) as pool:
         report = put_annotations(
@@ -89,8 +94,8 @@ def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, l
     say(f"{path}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
 
 
-def _shards(dataset: str, limits: Limits) -> list[Annotations]:
-    return [Annotations(path, _modality(path), limits) for path in find_shards(dataset)]
+def _shards(dataset: str, split: str | None, limits: Limits) -> list[Annotations]:
+    return [Annotations(path, _modality(path), limits) for path in find_shards(dataset, split=split)]
 
 
 def _modality(path: str) -> str:

@@ -246,6 +246,7 @@ def command(
         prefetcher=prefetcher,
         index_dir=index_place(path, in_place=read_options.in_place),
         options=options,
+        split=read_options.options.split,
         state_dir=state_dir,
         state_database=state_database,
         log=LogOptions("debug" if trace else log_level, None if log_file is None else os.path.abspath(log_file)),

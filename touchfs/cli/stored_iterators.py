@@ -22,12 +22,12 @@ def open_stored(
     path: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions
 ) -> Iterator[StoredIterators]:
     """Open the iterators of the dataset at `path`, and index it first if necessary."""
-    dataset = open_indexed(path, read_options)
-    local, store = state_path(path, STATE_SUFFIX, state_dir), None
+    dataset, split = open_indexed(path, read_options), read_options.options.split
+    local, store = state_path(path, STATE_SUFFIX, state_dir, split), None
     if state_database is not None:
         from touchfs.store.postgres.store import PostgresStore
 
-        place = state_database.place(path, os.path.dirname(local))
+        place = state_database.place(path, split, os.path.dirname(local))
         store = PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint)
     with closing(store or StateStore(local)) as opened:
         yield StoredIterators(Iterators(opened, dataset))

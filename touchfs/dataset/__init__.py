@@ -19,6 +19,7 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import can_be_cut
 from touchfs.names import hash_of, hex_digest, plain_path, quote
 from touchfs.shard.directory.left_out import LeftOutFiles
+from touchfs.shard.directory.splits import in_order
 from touchfs.shard.open import kind_name, open_source
 from touchfs.shard.tables.lance_files import is_lance
 from touchfs.source.fingerprint import Fingerprint
@@ -35,7 +36,8 @@ class Shard:
     and the number of the samples whose duration is known. `segments` counts those of all samples, `unmeasured` the
     samples whose recording has to be read to know its length, `regrouped` the files that version 0.1 put into other
     samples.
-    `report` is the text of its ERROR.txt, "" if nothing is wrong.
+    `report` is the text of its ERROR.txt, "" if nothing is wrong. `split` is its split, "" if it is of none, and
+    `directory` the directory of that below `shards/`, as `train/`, if the dataset has shards of several splits.
     """
 
     name: str
@@ -54,6 +56,12 @@ class Shard:
     segments: int
     unmeasured: int
     regrouped: int = 0
+    split: str = ""
+    directory: str = ""
+
+    def path_in(self, view: str) -> str:
+        """The path of its directory in a view, relative to the root of the tree."""
+        return f"{view}/{self.directory if view == 'shards' else ''}{self.name}"
 
     @property
     def mtime_ns(self) -> int:
@@ -88,7 +96,7 @@ class Dataset:
 
     `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
     paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
-    `left_out` is what the search for its shards left out.
+    `left_out` is what the search for its shards left out. `split` is the split that was asked for, None for all shards.
     `interleaved` has the same shards with other catalogs, those of interleaved samples: only shards that have such
     samples, None if no shard has any.
     """
@@ -104,8 +112,10 @@ class Dataset:
         limits: Limits = LIMITS,
         moved_from: str = "",
         unseen: Collection[str] = frozenset(),
+        split: str | None = None,
     ) -> None:
         self.source = source
+        self.split = split
         self.moved_from = moved_from
         self.unseen = unseen
         self.limits = limits
@@ -113,6 +123,10 @@ class Dataset:
         self.keys = keys
         self._tables: dict[int, Table] = {}
         self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
+
+    def in_directory(self, name: str) -> list[int]:
+        """The positions of the shards in the directory of a split in `shards/`; empty if there is no such directory."""
+        return [position for position, shard in enumerate(self.shards) if shard.directory == f"{name}/"]
 
     def sources(self) -> Iterator[StoredFile]:
         """The files of all shards."""
@@ -178,6 +192,14 @@ class Dataset:
         return sum(shard.timed for shard in self.shards)
 
     @property
+    def splits(self) -> dict[str, int]:
+        """The number of samples of each split that its shards are of; empty if there are none."""
+        return {
+            split: sum(shard.samples for shard in self.shards if shard.split == split)
+            for split in in_order(shard.split for shard in self.shards)
+        }
+
+    @property
     def has_recordings(self) -> bool:
         """True if there are recordings; also if a shard has too many extensions for its catalog to list them."""
         return any(
@@ -225,6 +247,7 @@ class Dataset:
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),
             "damaged_samples": sum(shard.damaged for shard in self.shards),
             "shards_with_errors": [shard.name for shard in self.shards if shard.report],
+            **({"splits": splits} if (splits := self.splits) else {}),
             **({} if self.interleaved is None else {"interleaved_samples": self.interleaved.samples}),
             **({"left_out": [each._asdict() for each in self.left_out.reasons()]} if self.left_out else {}),
             **({"moved_from": self.moved_from} if self.moved_from else {}),

@@ -12,6 +12,7 @@ from touchfs.dataset.sample_file import SampleFile
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 from touchfs.form.base import Timing
+from touchfs.names import REPORT
 
 
 class CataloguedSample(Sample):
@@ -56,6 +57,12 @@ class CataloguedSample(Sample):
         if self._named is None:
             self._named = {self.extension(row): row for row in self._rows}
         return self._named
+
+    def first_path(self) -> bytes:
+        """See `Sample.first_path`."""
+        if self._rows:
+            return super().first_path()
+        return os.fsencode(f"{self._shard.shard.path_in('shards')}/{REPORT}")
 
     @property
     def duration(self) -> float:
@@ -142,13 +149,13 @@ class CataloguedFile:
 
     def path(self) -> str:
         """Its path relative to the root of the tree."""
-        return path_of(self._view, self._shard.shard.name, self._table, self._row)
+        return path_of(self._view, self._shard, self._table, self._row)
 
     def content(self) -> Content:
         """The bytes of the file, with random access."""
         return self._shard.content(self._table, self._row)
 
 
-def path_of(view: str, shard: str, table: Table, row: int) -> str:
+def path_of(view: str, shard: OpenShard, table: Table, row: int) -> str:
     """The path of the file at a row of a view's table, relative to the root of the tree."""
-    return f"{view}/{shard}/{os.fsdecode(table.path(row))}"
+    return f"{shard.shard.path_in(view)}/{os.fsdecode(table.path(row))}"

@@ -83,9 +83,10 @@ class Samples(Sequence[Sample]):
     def fingerprint(self) -> str:
         """A hash that does not depend on where data and index are, but on which samples are at the positions.
 
-        It covers the view, and for each shard its name, its number of samples, and the names and sizes of its files,
-        but not Kaldi's lists beside it: what these change is the number of its segments. A shard whose samples were
-        others in version 0.1 has another fingerprint than then, even if their number is the same.
+        It covers the view, the split that was asked for, and for each shard its name, its number of samples, and the
+        names and sizes of its files, but not Kaldi's lists beside it: what these change is the number of its segments.
+        A shard whose samples were others in version 0.1 has another fingerprint than then, even if their number is the
+        same.
         A copy changes times and inodes, and hashing the bytes would read all of them: so files that were rewritten
         with the same sizes have the same fingerprint.
         """
@@ -98,7 +99,8 @@ class Samples(Sequence[Sample]):
             )
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
-        return hex_digest(json.dumps([self.view, facts]).encode())
+        split = [] if self.dataset.split is None else [self.dataset.split]
+        return hex_digest(json.dumps([self.view, facts, *split]).encode())
 
     @cached_property
     def identity(self) -> str:
@@ -213,7 +215,8 @@ class Samples(Sequence[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset
-        dataset = Dataset(full.source, full.shards, "an index of keys is not sent to other processes", full.limits)
+        no_keys = "an index of keys is not sent to other processes"
+        dataset = Dataset(full.source, full.shards, no_keys, full.limits, split=full.split)
         return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
 
     def __repr__(self) -> str:
@@ -232,7 +235,7 @@ class CataloguedSamples(Samples):
         rows = self.first_rows(opened, positions - self._starts[shard])
         if rows.min() < 0:
             return super()._paths_in(shard, positions)
-        return opened.tables[self.view].paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
+        return opened.tables[self.view].paths(rows, os.fsencode(f"{opened.shard.path_in(self.view)}/"))
 
 
 class DatasetSamples(CataloguedSamples):
@@ -270,4 +273,4 @@ class DatasetSamples(CataloguedSamples):
         table = shard.tables[self.view]
         rows = table.files(position - self._starts[number])
         path = table.path(rows[0]) if rows else REPORT.encode()
-        return b"%b/%b/%b" % (self.view.encode(), os.fsencode(shard.shard.name), path)
+        return b"%b/%b" % (os.fsencode(shard.shard.path_in(self.view)), path)

@@ -141,7 +141,7 @@ class MergedSamples(_Parts):
             kind = table.kind[file.row] - 1
             stored = StoredBytes(kind, file.offset, file.length, file.detail, self.plan.rendering)
             content = partial(shard.present, stored)
-        path = partial(_path_beside, self.view, shard.shard.name, table, file.row, file.name.decode())
+        path = partial(_path_beside, self.view, shard, table, file.row, file.name.decode())
         return MadeFile(shard.kind_of(table, file.row).field, path, content)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -204,6 +204,6 @@ def _extension(name: bytes) -> str:
     return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 
-def _path_beside(view: str, shard: str, table: Table, row: int, name: str) -> str:
+def _path_beside(view: str, shard: OpenShard, table: Table, row: int, name: str) -> str:
     directory, _, _ = path_of(view, shard, table, row).rpartition("/")
     return f"{directory}/{name}"

@@ -64,6 +64,7 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         key_column: str | None = None,
         layout: str | None = None,
         features: str | None = None,
+        split: str | None = None,
         **storage_options: Any,
     ) -> None:
         if unknown := sorted(storage_options.keys() - _COMMON):
@@ -80,7 +81,9 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
         self._source = source.path
         self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": root}
-        options = Options(limits=Limits(audio_root=root), key_column=key_column, layout=layout, features=features)
+        options = Options(
+            limits=Limits(audio_root=root), key_column=key_column, layout=layout, features=features, split=split
+        )
         self._shared = shared_tree(self._source, options)
 
     # fsspec sets these two to what it was given. A copy in another process is made of them, where a relative path may

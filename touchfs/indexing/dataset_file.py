@@ -19,11 +19,14 @@ _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(
 
 @dataclass(frozen=True, slots=True)
 class DatasetFile:
-    """Shards by path. `moved_from` is the source path when the data were indexed, or "" if they have not been moved."""
+    """Shards by path. `moved_from` is the source path when the data were indexed, or "" if they have not been moved.
+    `split` is the split that these are all shards of, None for a whole source.
+    """
 
     source: str
     shards: dict[str, Shard] = field(default_factory=dict)
     moved_from: str = ""
+    split: str | None = None
 
 
 def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetFile:
@@ -36,7 +39,7 @@ def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetF
             content = json.load(file)
         if content["version"] == VERSION:
             shards = {shard.path: shard for shard in map(_parse_shard, content["shards"])}
-            return DatasetFile(str(content["source"]), shards, str(content.get("moved_from", "")))
+            return DatasetFile(str(content["source"]), shards, str(content.get("moved_from", "")), content.get("split"))
     except UntrustedError as error:
         distrusted.append(str(error))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -58,5 +61,7 @@ def save_dataset_file(path: str, file: DatasetFile) -> None:
     content = {"version": VERSION, "source": file.source, "shards": records}
     if file.moved_from:
         content["moved_from"] = file.moved_from
+    if file.split is not None:
+        content["split"] = file.split
     with atomic_own_file(path) as written:
         written.write(json.dumps(content).encode())

@@ -31,12 +31,13 @@ from touchfs.indexing.preparing import (
 )
 from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice
-from touchfs.names import assign, hex_digest
+from touchfs.names import assign, distinct, hex_digest, quote
 from touchfs.posix.paths import absolute, is_url, shown
 from touchfs.posix.threads import run_at_once
 from touchfs.progress import Progress
 from touchfs.shard.directory.left_out import LeftOutFiles
-from touchfs.shard.find import find
+from touchfs.shard.directory.splits import in_order
+from touchfs.shard.find import FoundShard, find
 from touchfs.shard.open import fingerprints_with_lists, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
@@ -52,8 +53,9 @@ class Opening:
     """One opening of a dataset, with the arguments of `open_dataset`.
 
     The directory `place` has its index, or will have it. `silent` are the shards that do not answer, and `look` is the
-    one look at all others. `shards` has those whose catalogs are there, by path: each step adds some, until none is
-    missing. `distrusted` are reasons why files of others are not used.
+    one look at all others. `found` is what the search for shards says of each, by path. `shards` has those whose
+    catalogs are there, by path: each step adds some, until none is missing. `distrusted` are reasons why files of
+    others are not used.
     """
 
     source: str
@@ -69,6 +71,7 @@ class Opening:
     indexed_now: Callable[[str], None]
     silent: Collection[str]
     look: Look
+    found: dict[str, FoundShard] = field(default_factory=dict, init=False)
     shards: dict[str, Shard] = field(default_factory=dict, init=False)
     distrusted: list[str] = field(default_factory=list, init=False)
     left_out: LeftOutFiles = field(default_factory=LeftOutFiles, init=False)
@@ -95,8 +98,10 @@ class Opening:
         return dataset
 
     def _index_path(self, path: str, suffix: str) -> str:
-        """The path of an index file for a shard or source."""
+        """The path of an index file for a shard, or for the source, of which each split has files of its own."""
         name = os.path.relpath(path, self.place) if self.in_place else path
+        if path == self.source and self.options.split is not None:
+            name += f"\0{self.options.split}"
         hashed = f"{VERSION}\0{self.options.hashed}\0{name}"
         return os.path.join(self.place, hex_digest(hashed.encode(errors="surrogateescape")) + suffix)
 
@@ -106,9 +111,17 @@ class Opening:
     def _find(self, known: DatasetFile) -> tuple[list[str], set[str]]:
         """The paths of the shards in order, where one may be twice, and those of them that do not answer."""
         limits = self.options.limits
-        found = find(self.source, self.silent, self.look, audio_root=limits.audio_root, locations=limits.locations)
+        found = find(
+            self.source,
+            self.silent,
+            self.look,
+            audio_root=limits.audio_root,
+            locations=limits.locations,
+            split=self.options.split,
+        )
         self.left_out = found.left_out
         paths = [absolute(shard.path) for shard in found.shards]
+        self.found = dict(zip(paths, found.shards, strict=True))
         return shards_of_silent(paths, set(map(absolute, self.silent)), known.shards)
 
     def _take_current(self, known: DatasetFile, seen: Mapping[str, Files | None], unseen: Collection[str]) -> None:
@@ -198,14 +211,28 @@ class Opening:
                     log.warning("%s: its published catalog is damaged: indexed again", shown(shard.path))
 
     def _named(self, paths: Sequence[str]) -> list[Shard]:
-        """The shards at these paths, with their names."""
+        """The shards at these paths, with their names, and what the search for them says."""
         names = unique_names(paths, {path: shard.files for path, shard in self.shards.items()})
-        return [_with_name(self.shards[path], os.fsdecode(name)) for path, name in zip(paths, names, strict=True)]
+        shards = [self._named_shard(path, os.fsdecode(name)) for path, name in zip(paths, names, strict=True)]
+        splits = in_order(shard.split for shard in shards)
+        if len(splits) < 2:
+            return shards
+        # A shard of no split is beside the directories, and keeps its name.
+        beside = [shard.name for shard in shards if not shard.split]
+        shown = distinct([*beside, *(os.fsdecode(quote(split)) for split in splits)])[len(beside) :]
+        directories = {"": "", **{split: f"{name}/" for split, name in zip(splits, shown, strict=True)}}
+        return [replace(shard, directory=directories[shard.split]) for shard in shards]
+
+    def _named_shard(self, path: str, name: str) -> Shard:
+        """The shard at a path, with its name. What the search says of one below a silent directory is known already."""
+        shard = replace(self.shards[path], name=name, directory="")
+        found = self.found.get(path)
+        return shard if found is None else replace(shard, split=found.split)
 
     def _save(self, path: str, known: DatasetFile, shards: Sequence[Shard], moved_from: str) -> None:
         """Write the dataset file if it says anything else now."""
         lasting = {shard.path: shard for shard in shards if not is_notice(shard)}
-        if (file := DatasetFile(self.source, lasting, moved_from)) != known:
+        if (file := DatasetFile(self.source, lasting, moved_from, self.options.split)) != known:
             with suppress(SourceError):  # the catalogs have the same facts
                 save_dataset_file(path, file)
 
@@ -221,7 +248,7 @@ class Opening:
             self.distrusted,
             force=self.force,
         )
-        dataset = Dataset(self.source, shards, keys, self.options.limits, moved_from, unseen)
+        dataset = Dataset(self.source, shards, keys, self.options.limits, moved_from, unseen, self.options.split)
         dataset.left_out = self.left_out
         dataset.interleaved = open_interleaved(
             dataset,
@@ -249,10 +276,6 @@ def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxy
     """
     stems = [shard_name(path, files.get(path, {})) for path in paths]
     return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
-
-
-def _with_name(shard: Shard, name: str) -> Shard:
-    return shard if shard.name == name else replace(shard, name=name)
 
 
 def _look_at(paths: Sequence[str], look: Look) -> dict[str, Files | None]:

@@ -23,9 +23,9 @@ class StateDatabase:
     address: DatabaseAddress
     name: str
 
-    def place(self, source: str, directory: str, mount: bytes = b"") -> FleetPlace:
-        """The place of the iterators of a source. Raises UsageError for a name that cannot be used."""
-        return FleetPlace(self.address, check_state_name(self.name, source), directory, mount)
+    def place(self, source: str, split: str | None, directory: str, mount: bytes = b"") -> FleetPlace:
+        """The place of the iterators of a source, or of a split. Raises UsageError for a name that cannot be used."""
+        return FleetPlace(self.address, check_state_name(self.name, source, split), directory, mount)
 
 
 @dataclass(frozen=True, slots=True)

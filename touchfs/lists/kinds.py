@@ -129,5 +129,5 @@ def is_below(name: str) -> bool:
 
 def lists_name(dataset: Dataset) -> str:
     """The name of a dataset's lists in the scratch store, 32 hexadecimal digits: a hash of all that they depend on."""
-    facts = [VERSION, dataset.limits.json, [(shard.name, shard.identity) for shard in dataset.shards]]
+    facts = [VERSION, dataset.limits.json, [(shard.directory + shard.name, shard.identity) for shard in dataset.shards]]
     return hex_digest(json.dumps(facts).encode())

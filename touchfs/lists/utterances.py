@@ -149,7 +149,7 @@ class _ShardLister:
         return info.channels
 
     def _path(self, row: int) -> str:
-        return f"shards/{self._shard.shard.name}/{os.fsdecode(self._table.path(row))}"
+        return f"{self._shard.shard.path_in('shards')}/{os.fsdecode(self._table.path(row))}"
 
     def _wav_path(self, row: int) -> str | None:
         """The path of a recording as a WAV: the stored file if it is one. None if `slices/` cannot name it."""

@@ -138,10 +138,16 @@ class Selector:
         name, *below = path.strip("/").split("/")
         dataset = samples.dataset
         shard = dataset.by_name.get(name.encode(errors="surrogateescape"))
+        positions: Any
+        if shard is None and samples.view == "shards" and (split := dataset.in_directory(name)):
+            if below:
+                return self._of_directory(samples, "/".join(below))
+            positions = np.concatenate([np.arange(*_range_of(samples, each)) for each in split])
+            return Selection(samples, positions, f"below {name}")
         if shard is None:
             raise UsageError(f"there is no shard {name!r} to select")
         if not below:
-            positions: Any = range(position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0)))
+            positions = range(*_range_of(samples, shard))
         else:
             # The directories of merged segments are those of their segments.
             tables = dataset.catalog(shard).tables
@@ -172,6 +178,11 @@ _VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
     "segments": SegmentSamples,
     "interleaved": InterleavedSamples,
 }
+
+
+def _range_of(samples: AnySamples, shard: int) -> tuple[int, int]:
+    """The positions of the samples of a shard: the first one, and that after the last one."""
+    return position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0))
 
 
 def position_at(samples: AnySamples, key: tuple[int, int, int]) -> int:

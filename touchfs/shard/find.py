@@ -28,12 +28,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.braces import BracePattern
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.posix.paths import beneath, check_url, is_url, joinable, resolved, shown
+from touchfs.posix.paths import beneath, check_url, is_url, joinable, resolved, shown, shown_name, speaks_http
 from touchfs.shard.containers import (
     DIRECTORY,
     KALDI,
@@ -50,8 +51,10 @@ from touchfs.shard.containers import (
 from touchfs.shard.directory.left_out import LeftOutFiles
 from touchfs.shard.directory.other_formats import describe, describe_name, read_head
 from touchfs.shard.directory.own_list import OwnList, cache_list, read_own_list
+from touchfs.shard.directory.splits import in_order, listed_splits, named_splits
 from touchfs.shard.lists.data_list import LINE, listed_places
 from touchfs.shard.lists.members import (
+    directory_of,
     find_members,
     has_wildcards,
     list_directories,
@@ -78,10 +81,14 @@ _DESCRIBES = "describes the samples of the tar beside it: name it to read its ro
 
 
 class FoundShard(NamedTuple):
-    """A shard: its path, and which kind it is by its name and its directory. A missing one is what it is named like."""
+    """A shard: its path, and which kind it is by its name and its directory. A missing one is what it is named like.
+
+    `split` is the split that it is of, "" if of none.
+    """
 
     path: str
     container: Container
+    split: str = ""
 
 
 class Found(NamedTuple):
@@ -89,6 +96,18 @@ class Found(NamedTuple):
 
     shards: list[FoundShard]
     left_out: LeftOutFiles
+
+    def of_split(self, split: str | None, source: str) -> Found:
+        """The shards of a split of the source; all, if it is None. Raises UsageError if there is no such split."""
+        if split is None:
+            return self
+        shards = [shard for shard in self.shards if shard.split == split]
+        if not shards:
+            splits = in_order(shard.split for shard in self.shards)
+            there = f"there {'are' if len(splits) > 1 else 'is'} {', '.join(splits)}"
+            nothing = "there are no splits, as neither a list nor the names of its shards tell any"
+            raise UsageError(f"no split {split!r}: {there if splits else nothing}", path=shown(source))
+        return self._replace(shards=shards)
 
 
 def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
@@ -121,26 +140,52 @@ def find(
     *,
     audio_root: str | None = None,
     locations: Sequence[str] = (),
+    split: str | None = None,
 ) -> Found:
-    """The shards of a source, also listed ones that are missing.
+    """The shards of a source, also listed ones that are missing, or those of one split.
 
     The `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
     directories of Kaldi's are shards. A list may name URLs below one of the `locations`. By default, the store is a
     `Look`.
 
-    Raises UsageError for a URL with a user and for too many names, LocationError for a list that names another URL,
-    FormatError for a file that is not a dataset, NotFoundError and SourceError.
+    Raises UsageError for a URL with a user, for too many names and for a split that there is not, LocationError for a
+    list that names another URL, FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
     check_url(source)
     source = joinable(source)
     left_out = LeftOutFiles(split_wildcards(source)[0].rstrip("/"))
     search = _Search(silent, Look() if store is None else store, audio_root, locations, left_out)
-    return Found(search.of(source), search.left_out)
+    shards = _described(search.of(source), source, search)
+    return Found(shards, search.left_out).of_split(split, source)
 
 
-def find_shards(source: str, *, audio_root: str | None = None, locations: Sequence[str] = ()) -> list[str]:
+def find_shards(
+    source: str, *, audio_root: str | None = None, locations: Sequence[str] = (), split: str | None = None
+) -> list[str]:
     """The paths of the shards that `find` finds."""
-    return [shard.path for shard in find(source, audio_root=audio_root, locations=locations).shards]
+    return [shard.path for shard in find(source, audio_root=audio_root, locations=locations, split=split).shards]
+
+
+def _described(shards: Sequence[FoundShard], source: str, search: _Search) -> list[FoundShard]:
+    """The shards with their splits."""
+    directory = directory_of(source, search.store)
+    listed = listed_splits([shard.path for shard in shards], search.splits)
+    unlisted = [shard for shard, split in zip(shards, listed, strict=True) if not split]
+    ends = ("/" if shard.container in (DIRECTORY, LANCE) else "" for shard in unlisted)
+    names = (_place(shard.path, directory) or shown_name(shard.path) for shard in unlisted)
+    named = iter(named_splits([*map(str.__add__, names, ends)]))
+    return [shard._replace(split=split or next(named)) for shard, split in zip(shards, listed, strict=True)]
+
+
+def _place(path: str, directory: str) -> str:
+    """The path below a directory, as a file of this machine would have it: without the escapes of web servers; "" if it
+    is not there.
+    """
+    start = os.path.join(directory, "")
+    if not path.startswith(start):
+        return ""
+    place = path[len(start) :]
+    return unquote(place, errors="surrogateescape") if speaks_http(path) else place
 
 
 def walk(
@@ -173,7 +218,9 @@ def walk(
 
 @dataclass(slots=True)
 class _Search:
-    """One search, with the arguments of `find`. `seen` are the real paths of the directories that it entered."""
+    """One search, with the arguments of `find`. `seen` are the real paths of the directories that it entered, and
+    `splits` the splits that lists have of files and directories.
+    """
 
     silent: Collection[str]
     store: Store
@@ -181,6 +228,7 @@ class _Search:
     locations: Sequence[str]
     left_out: LeftOutFiles
     seen: set[str] = field(default_factory=set)
+    splits: dict[str, str] = field(default_factory=dict)
 
     def of(self, source: str) -> list[FoundShard]:
         """The shards of a source. Raises as `find`."""
@@ -296,8 +344,10 @@ class _Search:
         own = own or read_own_list(directory, entries, self.store)
         if own is not None:
             self._leave_out_others(directory, entries, own)
-            files = [self._named(beneath(directory, name)) for name in own.files]
-            return files, [os.path.join(directory, name) for name in own.directories], not own.directories
+            files = {name: beneath(directory, name) for name in own.files}
+            directories = {name: os.path.join(directory, name) for name in own.directories}
+            self.splits |= {(files | directories)[name]: split for name, split in own.splits.items()}
+            return [*map(self._named, files.values())], [*directories.values()], not own.directories
         paths = {os.path.join(directory, entry.name): entry for entry in entries if entry.name[0] != "."}
         silent = [path for path in paths if path in self.silent]
         there = [entry for path, entry in paths.items() if path not in self.silent]
@@ -325,7 +375,7 @@ class _Search:
             stems = {name.removesuffix(INDEX_SUFFIX) for name in prefixes}
             known = {*prefixes, *(LISTS if SEGMENTS in names else ())}
             for name in names:
-                if _described(name, single.get(name)) in tars:
+                if _stem_of_described(name, single.get(name)) in tars:
                     self.left_out.add(os.path.join(directory, name), _DESCRIBES)
                 elif name in single:
                     found[name] = single[name]
@@ -393,7 +443,7 @@ def _names(entries: Iterable[StoredEntry]) -> list[str]:
     return sorted(entry.name for entry in entries if not entry.name.startswith("."))
 
 
-def _described(name: str, container: Container | None) -> str | None:
+def _stem_of_described(name: str, container: Container | None) -> str | None:
     """The stem of the tar whose samples a file of this name describes if it is beside it; None for other names."""
     if container is PARQUET:
         return plain_stem(name)

@@ -44,6 +44,8 @@ class Options:
     files are named (None: `FLAT` if one column has files), and `features` is the JSON of the types of their columns
     (`touchfs.features`), which is preferred to what the table says itself.
 
+    `split` is the split of the dataset whose shards are read (None: all shards).
+
     Of interleaved samples, `kind` is `INTERLEAVED` if all shards have some (None: those whose first samples look like
     it), and `on_error` says what becomes of items without bytes. Only their own catalogs depend on these two.
     """
@@ -60,6 +62,7 @@ class Options:
     features: str | None = field(default=None, repr=False)
     kind: str | None = field(default=None, repr=False)
     on_error: str = field(default=ERROR, repr=False)
+    split: str | None = field(default=None, repr=False)  # a shard has one catalog, with the others or without
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:
@@ -75,6 +78,8 @@ class Options:
             raise ArgumentTypeError(
                 f"the features of a table are given as text, such as json.dumps(features.to_json()), not as {kind}"
             )
+        if not isinstance(self.split, str | None):
+            raise ArgumentTypeError(f"a split is named by text, not by {type(self.split).__name__}")
         if self.kind not in (None, INTERLEAVED):
             raise UsageError(f"no kind {self.kind!r}: there is {INTERLEAVED}")
         if self.on_error not in ITEM_POLICIES:

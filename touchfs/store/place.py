@@ -26,10 +26,10 @@ def state_directory(state_dir: str | None = None) -> str:
     return os.path.abspath(state_dir or platformdirs.user_state_dir("touchfs"))
 
 
-def state_path(source: str, suffix: str, state_dir: str | None = None) -> str:
-    """Return the absolute path of a source's file: a daemon changes its working directory."""
-    path = resolved(source).encode(errors="surrogateescape")
-    return os.path.join(state_directory(state_dir), hex_digest(path) + suffix)
+def state_path(source: str, suffix: str, state_dir: str | None = None, split: str | None = None) -> str:
+    """Return the absolute path of the file of a source, or of a split of it: a daemon changes its working directory."""
+    named = resolved(source) + ("" if split is None else f"\0{split}")
+    return os.path.join(state_directory(state_dir), hex_digest(named.encode(errors="surrogateescape")) + suffix)
 
 
 def log_path(mount_point: str, state_dir: str | None = None) -> str:

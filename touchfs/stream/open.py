@@ -32,7 +32,7 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
         return [LineStream(source, PIPE, options.limits.json)]
     check_url(source)
     source = absolute(source)
-    shards = [shard._replace(path=absolute(shard.path)) for shard in find(source).shards]
+    shards = [shard._replace(path=absolute(shard.path)) for shard in find(source, split=options.split).shards]
     # A directory is named by its files: its name may end as that of a tar does.
     directories = {shard.path: fingerprints(shard.path) for shard in shards if shard.container in (DIRECTORY, LANCE)}
     names = _names([shard.path for shard in shards], directories)

@@ -29,7 +29,8 @@ class TreeByPath:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         shards = [*dataset.shards, *(() if dataset.interleaved is None else dataset.interleaved.shards)]
-        identity = "\0".join([version(DISTRIBUTION), *(f"{shard.name}\0{shard.identity}" for shard in shards)])
+        named = (f"{shard.directory}{shard.name}\0{shard.identity}" for shard in shards)
+        identity = "\0".join([version(DISTRIBUTION), *named])
         self._identity = hashlib.blake2b(identity.encode(errors="surrogateescape")).digest()
         self.renew_lock()
         self._renew()

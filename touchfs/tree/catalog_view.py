@@ -1,4 +1,6 @@
-"""`shards/` and `segments/`: a directory for each shard, with the rows of the view's table in its catalog."""
+"""`shards/` and `segments/`: a directory for each shard, with the rows of the view's table in its catalog. In `shards/`
+they are in directories of their splits, if the dataset has several.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset.open_shard import stored_at
 from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
+from touchfs.names import hash_of
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
@@ -45,6 +48,9 @@ class CatalogView:
         self._number = number
         self._frames = frames
         self._top = pack(number, 0, 0)
+        # A number of 32 bits from the name is the same after a reload with more splits.
+        names = shards.directories() if name == "shards" else ()
+        self._splits = {pack(number, 0, hash_of(os.fsencode(each)) % ROW_MASK + 1): each for each in sorted(names)}
         self._keep_directories()
 
     def _keep_directories(self) -> None:
@@ -81,14 +87,23 @@ class CatalogView:
         return entry
 
     def entry(self, inode: int) -> Entry:
-        return self._measured(*self._row(inode)) if inode != self._top else self._root()
+        return self._measured(*self._row(inode)) if not self._has_shards(inode) else self._directory_of_shards(inode)
 
-    def _root(self) -> Entry:
-        return Entry(self._top, stat.S_IFDIR, 0, self._shards.mtime_ns)
+    def _has_shards(self, inode: int) -> bool:
+        """True for the directory of the view, and for those of splits."""
+        return inode == self._top or inode in self._splits
+
+    def _directory_of_shards(self, inode: int) -> Entry:
+        return Entry(inode, stat.S_IFDIR, 0, self._shards.mtime_ns)
+
+    def _above(self, shard_id: int) -> int:
+        """The directory that the directory of a shard is in."""
+        split = self._shards.shard(shard_id).directory.rstrip("/")
+        return next((inode for inode, each in self._splits.items() if each == split), self._top)
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
-        if directory == self._top:
-            return self._shards.find(self._number, name)
+        if self._has_shards(directory):
+            return self._find_shard(directory, name)
         place = self._directory(directory)
         if place is None:
             return None
@@ -101,6 +116,15 @@ class CatalogView:
             return self._measured(shard, table, found)
         return None if self._frames is None else self._frames.find_segment(shard, table, row, name)
 
+    def _find_shard(self, directory: int, name: bytes) -> Entry | None:
+        """The entry of this name in the directory of the view or of a split."""
+        for inode, split in self._splits.items() if directory == self._top else ():
+            if os.fsencode(split) == name:
+                return self._directory_of_shards(inode)
+        found = self._shards.find(self._number, name)
+        is_here = found is not None and self._above(found.inode >> ROW_BITS & SHARD_IDS_MAX) == directory
+        return found if is_here else None
+
     def _find_directory(self, inode: int) -> _Directory | None:
         """The shard, table and rows in which names of a directory are searched; None if the inode is a file."""
         shard, table, row = self._row(inode)
@@ -111,8 +135,8 @@ class CatalogView:
         return _Directory(shard, table, row, children, posts)
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        if directory == self._top:
-            yield from self._shards.entries(self._number, after)
+        if self._has_shards(directory):
+            yield from self._shards_in(directory, after)
             return
         shard, table, row = self._row(directory)
         if table.kind[row] != DIRECTORY:
@@ -123,23 +147,32 @@ class CatalogView:
         if self._frames is not None:
             yield from self._frames.segments(shard, table, row, after)
 
+    def _shards_in(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        """The directories of shards in the one of the view or of a split; in the former those of splits follow."""
+        for name, entry, shard_id in self._shards.entries(self._number, after):
+            if self._above(shard_id) == directory:
+                yield name, entry, shard_id
+        for cookie, (inode, split) in enumerate(self._splits.items() if directory == self._top else (), 1):
+            if SHARD_IDS_MAX + cookie > after:
+                yield os.fsencode(split), self._directory_of_shards(inode), SHARD_IDS_MAX + cookie
+
     def parent(self, directory: int) -> int:
-        if directory == self._top:
-            return ROOT
+        if self._has_shards(directory):
+            return ROOT if directory == self._top else self._top
         shard, table, row = self._row(directory)
-        return pack(self._number, shard.shard_id, table.parent[row]) if row else self._top
+        return pack(self._number, shard.shard_id, table.parent[row]) if row else self._above(shard.shard_id)
 
     def path(self, inode: int) -> str:
-        if inode == self._top:
-            return self._name
+        if self._has_shards(inode):
+            return self._name if inode == self._top else f"{self._name}/{self._splits[inode]}"
         shard, table, row = self._row(inode)
-        return f"{self._name}/{shard.shard.name}/{os.fsdecode(table.path(row))}".rstrip("/")
+        return f"{shard.shard.path_in(self._name)}/{os.fsdecode(table.path(row))}".rstrip("/")
 
     def is_cacheable(self, directory: int) -> bool:
         return True
 
     def content(self, inode: int) -> Content:
-        if inode == self._top:
+        if self._has_shards(inode):
             raise UsageError("is a directory")
         shard, table, row = self._row(inode)
         self._shards.verify(shard, table, row)
@@ -148,7 +181,7 @@ class CatalogView:
         return shard.content(table, row)
 
     def attributes(self, inode: int) -> dict[str, str]:
-        if inode == self._top:
+        if self._has_shards(inode):
             return {}
         shard, table, row = self._row(inode)
         return shard.attributes(table, row)

@@ -2,8 +2,9 @@
 
 So inodes need no table, have the same number in every process and after a remount, and a number is never reused for
 another file: a shard that changes gets a new id. In view 0 the rows are the fixed entries, row 1 is the root. Shard id
-0 is a view's own directory. In the view `slices` the row is another number, which holds until the mount ends. Below
-segments of videos, view and row are a number of 41 bits, of a segment's row and a frame (`frame_numbers`).
+0 is a view's own directory, and with other rows those of splits in it. In the view `slices` the row is another number,
+which holds until the mount ends. Below segments of videos, view and row are a number of 41 bits, of a segment's row and
+a frame (`frame_numbers`).
 """
 
 from __future__ import annotations

@@ -100,6 +100,10 @@ class OpenShards:
         """The shard with this id as it is known without opening it. Raises KeyError."""
         return self.dataset.shards[self._positions[shard_id]]
 
+    def directories(self) -> list[str]:
+        """The names of the directories of splits in `shards/`; empty if there are not several."""
+        return sorted({shard.directory.rstrip("/") for shard in self.dataset.shards} - {""})
+
     @property
     def has_tables(self) -> bool:
         """True if any shard that can be served is a table."""
@@ -162,7 +166,7 @@ class OpenShards:
 
     def path(self, name: str, shard_id: int) -> str:
         """The path in `shards` of the shard that an inode below `name` leads to; of `name` itself, `name`."""
-        return f"shards/{self.get(shard_id).shard.name}" if shard_id else name
+        return self.get(shard_id).shard.path_in("shards") if shard_id else name
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The directories of all shards in a view, as `Subtree.entries`. The cookie of a directory is its shard id."""

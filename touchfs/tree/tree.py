@@ -2,6 +2,7 @@
 
     /                         row 1 of view 0
     /shards/ /segments/       a view: its shards, in each the rows of its table (`catalog_view`)
+    /shards/train/            the shards of a split, if there are several splits
     /segments/…/0000/         the frames of a segment of a video (`segment_frames`)
     /by-key/                  symbolic links to all samples that have a key (`by_key`)
     /merged/                  segments merged by a plan that the path names (`merged`)

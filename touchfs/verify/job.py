@@ -27,7 +27,7 @@ def verify(
     new = jobs.run_sized(verify_shard, tasks, executor, done=journal.add, progress=progress)
     for shard in dataset.shards:
         before = known.get(subjects[shard.path])
-        yield next(new) if before is None else replace(before, name=shard.name, before=1)
+        yield next(new) if before is None else replace(before, name=shard.directory + shard.name, before=1)
     journal.remove()
 
 

@@ -37,7 +37,7 @@ def read_files(opened: OpenShard, read: Callable[[int], None], *, with_checksums
     if with_checksums:
         extender()
     table = opened.tables[VIEW]
-    prefix = f"{VIEW}/{opened.shard.name}/"
+    prefix = f"{opened.shard.path_in(VIEW)}/"
     for row in map(int, table.order):
         if table.kind[row] == DIRECTORY:
             continue

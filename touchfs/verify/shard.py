@@ -46,7 +46,8 @@ class VerifyTask:
 class ShardVerdict:
     """The result of verifying a shard: the files and bytes that were read, and the files whose checksum was known.
 
-    There is a line for each problem, at most `PROBLEMS_LISTED` of `damaged`. `subject` names the shard or its part, as
+    There is a line for each problem, at most `PROBLEMS_LISTED` of `damaged`. `name` is the path of the shard below
+    `shards/`. `subject` names the shard or its part, as
     `subject_of` returns it. `before` counts shards that an earlier call has read.
     """
 
@@ -69,8 +70,8 @@ class ShardVerdict:
 def verify_shard(task: VerifyTask) -> ShardVerdict:
     """Verify a shard. All that is wrong with it is in the verdict. Raises LostWorkerError or MissingExtraError."""
     shard = task.shard
-    verdict = ShardVerdict(shard.name, subject_of(shard))
-    whole = f"{VIEW}/{shard.name}"
+    verdict = ShardVerdict(shard.directory + shard.name, subject_of(shard))
+    whole = shard.path_in(VIEW)
     if is_notice(shard) or shard.report:
         verdict.tell(whole, " ".join(shard.report.split()) or "it is not decompressed, so it was not read")
     try:
@@ -166,7 +167,7 @@ def _bytes_of(column: Column) -> tuple[bytes, bytes]:
 def checksum_shard(task: VerifyTask) -> ShardVerdict:
     """Write the checksums of a shard, unless a file of it cannot be read. Raises as `verify_shard`, SourceError too."""
     shard = task.shard
-    verdict = ShardVerdict(shard.name, subject_of(shard))
+    verdict = ShardVerdict(shard.directory + shard.name, subject_of(shard))
     try:
         opened = open_alone(shard, task.options.limits)
         checksums = np.zeros(opened.tables[VIEW].rows, np.uint32)
@@ -180,7 +181,7 @@ def checksum_shard(task: VerifyTask) -> ShardVerdict:
     except (LostWorkerError, MissingExtraError):
         raise
     except TouchfsError as error:
-        verdict.tell(f"{VIEW}/{shard.name}", str(error))
+        verdict.tell(shard.path_in(VIEW), str(error))
         return verdict
     if not verdict.damaged:
         save_checksums(shard, checksums)

@@ -194,7 +194,7 @@ def _fleet_place(request: MountRequest, dataset: Dataset) -> FleetPlace | None:
     from touchfs.store.postgres.store import PostgresStore
 
     directory = os.path.dirname(request.state_path)
-    place = request.state_database.place(request.source, directory, secrets.token_bytes(16))
+    place = request.state_database.place(request.source, request.split, directory, secrets.token_bytes(16))
     try:
         PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint).close()
     except TouchfsError as error:

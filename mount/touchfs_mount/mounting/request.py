@@ -24,7 +24,7 @@ class MountRequest:
 
     `preparer` decompresses the shards that it leaves compressed, `prefetcher` fetches those of other stores. `modes`,
     if given, replace the source's modes. The numbers are served at `metrics`. With `verify`, files are compared with
-    their checksums. The iterators are in the `state_database`, if there is one.
+    their checksums. The iterators are in the `state_database`, if there is one; each `split` of a source has its own.
     """
 
     source: str
@@ -32,6 +32,7 @@ class MountRequest:
     preparer: Preparer
     index_dir: str
     options: MountOptions
+    split: str | None = None
     state_dir: str | None = None
     state_database: StateDatabase | None = None
     log: LogOptions = logs.DEFAULT
@@ -46,7 +47,7 @@ class MountRequest:
     @property
     def state_path(self) -> str:
         """The path of the state store."""
-        return state_path(self.source, STATE_SUFFIX, self.state_dir)
+        return state_path(self.source, STATE_SUFFIX, self.state_dir, self.split)
 
     def follow(self, dataset: Dataset) -> None:
         """In the zygote, start the programs that a new generation of the dataset needs."""

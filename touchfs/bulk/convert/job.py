@@ -72,7 +72,7 @@ def convert(
     check_output(output)
     check_apart(dataset, output)
     progress = _increasing(progress)
-    paths = find_shards(dataset, audio_root=options.limits.audio_root)
+    paths = find_shards(dataset, audio_root=options.limits.audio_root, split=options.split)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
     inputs = [InputShard(path, files_of(path)) for path in paths]

@@ -30,6 +30,7 @@ def plan_settings(
         # Not in plans from before there were rules.
         **({} if options.segments == FIRST_RULE else {"segments": options.segments}),
         **({} if options.limits.audio_root is None else {"audio-root": options.limits.audio_root}),
+        **({} if options.split is None else {"split": options.split}),
         **{name: value for name, value in _table_options(options).items() if value is not None},
         "leave-out": sorted(leave_out),
         "sha256": plan_digest(inputs),

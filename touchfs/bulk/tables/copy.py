@@ -17,20 +17,20 @@ from touchfs.errors import map_os_errors
 from touchfs.features import Features
 from touchfs.features.video import ASSETS
 from touchfs.format.cache_metadata.layouts import CacheMetadata, LanceMetadata, ShardedMetadata
-from touchfs.limits import Limits
 from touchfs.posix.link_or_copy import link_or_copy
 from touchfs.progress import Progress
 from touchfs.shard import containers
 from touchfs.shard.find import find
+from touchfs.shard.options import Options
 from touchfs.write.cache.publish import publish
 
 
-def find_table(source: str, settings: TableSettings, limits: Limits) -> BatchSource | None:
+def find_table(source: str, settings: TableSettings, options: Options) -> BatchSource | None:
     """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others.
 
     Raises FormatError for shards with different columns, and the errors of files.
     """
-    found = find(source).shards
+    found, limits = find(source, split=options.split).shards, options.limits
     paths, kinds = [shard.path for shard in found], {shard.container for shard in found}
     if kinds == {containers.ARROW}:
         return ArrowBatches(paths, limits)

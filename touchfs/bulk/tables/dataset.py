@@ -43,7 +43,7 @@ class DatasetItems:
         leave_out: Collection[str] = (),
         skip: Callable[[str, TouchfsError], None] | None = None,
     ) -> None:
-        paths = find_shards(dataset, audio_root=options.limits.audio_root)
+        paths = find_shards(dataset, audio_root=options.limits.audio_root, split=options.split)
         self.shards = [InputShard(path, files_of(path)) for path in paths]
         self._options = options
         self._leave_out = leave_out

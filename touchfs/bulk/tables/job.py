@@ -68,7 +68,7 @@ def pack_table(
             raise UsageError("a folder of files needs --features, which name the columns", path=source)
         files = folder_files(source)
         items = _counted(folder_items(source, files, features), len(files), progress)
-    elif features is None and not leave_out and (table := find_table(source, settings, options.limits)) is not None:
+    elif features is None and not leave_out and (table := find_table(source, settings, options)) is not None:
         return TableReport(copy_table(table, output, settings, progress), 0)
     else:
         samples = DatasetItems(source, options, leave_out, skip if skip_bad else None)

@@ -86,7 +86,9 @@ def open_interleaved(
         for shard in dataset.shards
         if shard.path in found and found[shard.path].catalog
     ]
-    return Dataset(dataset.source, shown, _NO_KEYS, dataset.limits, unseen=dataset.unseen) if shown else None
+    if not shown:
+        return None
+    return Dataset(dataset.source, shown, _NO_KEYS, dataset.limits, unseen=dataset.unseen, split=dataset.split)
 
 
 def items_suffix(options: Options) -> str:

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError
@@ -37,13 +38,15 @@ _REVISION_MAX = 256
 class OwnList(NamedTuple):
     """The data of a directory: relative paths of files, in order, and of directories to look into.
 
-    All other shards are left out for the reason, and so are the directories `others`.
+    All other shards are left out for the reason, and so are the directories `others`. `splits` has the split of each of
+    the files or directories, if the list names splits.
     """
 
     reason: str
     files: Sequence[str] = ()
     directories: Sequence[str] = ()
     others: Sequence[str] = ()
+    splits: Mapping[str, str] = MappingProxyType({})
 
 
 def cache_list(directory: str) -> OwnList | None:
@@ -96,7 +99,7 @@ def _splits(directory: str, found: Mapping[str, StoredEntry]) -> OwnList | None:
         return None
     splits = sorted(_plain(_list(listed, SPLITS, directory), SPLITS, directory))
     others = sorted(name for name, entry in found.items() if name not in splits and name[0] != "." and entry.is_dir())
-    return OwnList(f"not in {SPLITS}", (), splits, others)
+    return OwnList(f"not in {SPLITS}", (), splits, others, {name: name for name in splits})
 
 
 def _built(directory: str, found: Mapping[str, StoredEntry]) -> OwnList | None:
@@ -104,14 +107,14 @@ def _built(directory: str, found: Mapping[str, StoredEntry]) -> OwnList | None:
     splits = _read_object(directory, INFO).get("splits")
     if not isinstance(splits, dict):
         return None
-    patterns = []
+    data: dict[str, str] = {}
     for split, facts in splits.items():
         name = facts.get("dataset_name") if isinstance(facts, dict) else None
         prefix = f"{re.escape(name)}-" if isinstance(name, str) else "(?:.+-)?"
-        patterns.append(rf"{prefix}{re.escape(split)}(?:-\d{{5,}}-of-\d{{5,}})?\.(?:arrow|parquet)")
-    is_data = re.compile("|".join(patterns), re.DOTALL).fullmatch if patterns else lambda name: None
-    names = sorted(name for name, entry in found.items() if is_data(name) and entry.is_file())
-    return OwnList(f"no file of a split of {INFO}", names) if names else None
+        pattern = rf"{prefix}{re.escape(split)}(?:-\d{{5,}}-of-\d{{5,}})?\.(?:arrow|parquet)"
+        is_data = re.compile(pattern, re.DOTALL).fullmatch
+        data |= {name: split for name, entry in found.items() if is_data(name) and entry.is_file()}
+    return OwnList(f"no file of a split of {INFO}", sorted(data), splits=data) if data else None
 
 
 def _revision(directory: str, found: Mapping[str, StoredEntry], store: Store) -> OwnList:

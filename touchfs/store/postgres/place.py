@@ -33,12 +33,13 @@ class FleetPlace:
         return f"{self.address.shown} (state {self.name})"
 
 
-def check_state_name(name: str, source: str) -> str:
-    """Return the name of the state of a source: the given one or, if that is empty, the last part of the source's path.
+def check_state_name(name: str, source: str, split: str | None = None) -> str:
+    """Return the name of the state of a source: the given one or, if that is empty, the last part of the source's path,
+    and its split.
 
     Raises UsageError for a name that cannot be used.
     """
-    chosen = name or source.rstrip("/").rpartition("/")[2]
+    chosen = name or ".".join([source.rstrip("/").rpartition("/")[2], *([] if split is None else [split])])
     if not _NAME.fullmatch(chosen):
         raise UsageError(f"choose a --state-name of letters, digits and _.-, at most 48: {chosen!r:.80} cannot be used")
     return chosen

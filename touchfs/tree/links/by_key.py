@@ -16,6 +16,7 @@ If more than `HOLDERS_MAX` samples share a key, only the first `HOLDERS_MAX` are
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -272,4 +273,4 @@ def _target(shard: TreeShard, row: int) -> bytes:
 
 
 def _above(shard: TreeShard) -> bytes:
-    return b"../shards/%b/" % shard.shard.name.encode(errors="surrogateescape")
+    return b"../%b/" % os.fsencode(shard.shard.path_in("shards"))

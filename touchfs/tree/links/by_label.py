@@ -222,4 +222,4 @@ def _ordinal(table: Table, row: int) -> int:
 
 
 def _target(shard: TreeShard, row: int) -> bytes:
-    return b"../../../shards/" + os.fsencode(shard.shard.name) + b"/" + shard.tables["shards"].path(row)
+    return b"../../../%b/" % os.fsencode(shard.shard.path_in("shards")) + shard.tables["shards"].path(row)
