@@ -1,4 +1,4 @@
-"""Splits, through the kernel."""
+"""Splits and the values of directories, through the kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(path: Path, *ids: str) -> None:
 @pytest.fixture
 def source(tmp_path):
     source = tmp_path / "source"
-    for place, ids in (("train/0", "ab"), ("train/1", "c"), ("test/0", "de"), ("other/2", "f")):
+    for place, ids in (("train/0", "ab"), ("train/1", "c"), ("test/0", "de"), ("other/x=1/2", "f")):
         write(source / f"{place}.parquet", *ids)
     return source
 
@@ -40,7 +40,7 @@ def test_splits_have_directories(mount, source):
     assert sorted(os.listdir(shards / "train")) == ["0~2", "1"]
     assert [json.loads(path.read_bytes())["id"] for path in sorted(shards.glob("t*/*/*"))] == [*"deabc"]
     assert [json.loads((mounted.path / "by-key" / f"{key}.json").read_bytes())["id"] for key in "aef"] == [*"aef"]
-    assert (shards / "2" / "f.json").exists()
+    assert json.loads((shards / "2" / "f.json").read_bytes()) == {"id": "f", "x": 1}
     inode = (shards / "train").stat().st_ino
     assert (shards / "train" / "..").stat().st_ino == shards.stat().st_ino != inode
     assert not (shards / "0").exists() and not (shards / "test" / "1").exists()

@@ -19,6 +19,7 @@ from touchfs.dataset.recording_formats import RecordingFormats, recording_format
 from touchfs.errors import TouchfsError
 from touchfs.indexing.serving import first_reason, why_unservable
 from touchfs.shard.open import column_types
+from touchfs.tables.partition import partition_types
 
 ERRORS_SHOWN = 10
 VALUES_SHOWN = 8
@@ -96,11 +97,14 @@ def _interleaved(dataset: Dataset | None) -> str:
 
 
 def _columns(dataset: Dataset) -> dict[str, str]:
-    """The types of the columns of the first table that can be read; empty if there is no table."""
+    """The types of the columns of the first table that can be read, and of the values of directories; empty if there is
+    no table.
+    """
+    of_directories = partition_types(shard.partition for shard in dataset.shards)
     for shard in dataset.shards:
         with suppress(TouchfsError):
             if types := column_types(shard.path, shard.files):
-                return types
+                return types | {name: kind for name, kind in of_directories.items() if name not in types}
     return {}
 
 

@@ -38,6 +38,7 @@ class Shard:
     samples.
     `report` is the text of its ERROR.txt, "" if nothing is wrong. `split` is its split, "" if it is of none, and
     `directory` the directory of that below `shards/`, as `train/`, if the dataset has shards of several splits.
+    `partition` has the values of its directories (`touchfs.tables.partition`).
     """
 
     name: str
@@ -58,6 +59,7 @@ class Shard:
     regrouped: int = 0
     split: str = ""
     directory: str = ""
+    partition: str = ""
 
     def path_in(self, view: str) -> str:
         """The path of its directory in a view, relative to the root of the tree."""

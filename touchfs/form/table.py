@@ -18,9 +18,11 @@
                              a list of numbers of a Parquet file as a .npy
     beside/FORM              a file below the audio root, or a piece of it in a form of recordings or videos
     asset                    a file in `_assets/video/` beside an Arrow file
-    row[/PATH…]              a row of an Arrow file as JSON, without the cells at these paths
+    row[/PATH…][/VALUES]     a row of an Arrow file as JSON, without the cells at these paths, and with the values
+                             of its directories
     lance/PATH[/FORM]        a cell of a Lance dataset, in a form if its bytes are not the file
-    lance-row[/PATH…]        a row of a Lance dataset as JSON, without the cells at these paths
+    lance-row[/PATH…][/VALUES]
+                             a row of a Lance dataset as JSON, in the same way
     lance-video/PATH/EXTENSION
                              the record of a video whose frames are cells at a path of a Lance dataset
     numbers/PATH/ROWS/DTYPE[/N…]
@@ -48,7 +50,7 @@ from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE, Beside
 from touchfs.form.plain import BYTES, INLINE, SPARSE
 from touchfs.form.recordings import Decoded, Pcm
-from touchfs.form.tables.row import Row
+from touchfs.form.tables.row import Row, parse_row
 from touchfs.form.unmeasured import Unmeasured
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.tables.field_paths import parse_path
@@ -68,7 +70,7 @@ FORMS: Mapping[str, Callable[..., Form]] = {
     "asset": lambda: _rare("tables.asset").Asset(),
     "row": Row.parse,
     "lance": lambda path, *form: _rare("tables.lance").LanceCell(parse_path(path), _inner(form)),
-    "lance-row": lambda *paths: _rare("tables.lance").LanceRow(tuple(map(parse_path, paths))),
+    "lance-row": lambda *parameters: _rare("tables.lance").LanceRow(*parse_row(parameters)),
     "lance-video": lambda path, extension: _rare("tables.lance").LanceVideo(parse_path(path), extension),
     "numbers": lambda *parameters: _rare("tables.whole_column").NumberColumn.parse(*parameters),
     "values": lambda *parameters: _rare("tables.whole_column").ValueColumn.parse(*parameters),

@@ -23,6 +23,7 @@ from touchfs.shard.open import file_paths
 from touchfs.source.fingerprint import Files, Fingerprint
 
 _CHECKSUMS_SUFFIX = ".crc32c"
+CatalogName = Callable[[str, str], str]
 
 
 def checksums_of(catalog: str) -> str:
@@ -30,33 +31,36 @@ def checksums_of(catalog: str) -> str:
     return os.path.splitext(catalog)[0] + _CHECKSUMS_SUFFIX
 
 
-def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str], str]) -> dict[str, str]:
+def take_over(directory: str, shards: Mapping[str, tuple[Files, str]], name: CatalogName) -> dict[str, str]:
     """Give shards at new paths their catalogs from old paths. Returns the old source by new path.
 
-    `shards` has the files of each shard without a catalog in the directory; `name` returns the path of the catalog for
-    a shard, which also depends on the options. A catalog with a report contains the old path, so it is not reused.
+    `shards` has the files and the partition of each shard without a catalog in the directory; `name` returns the path
+    of the catalog for a path and a partition, which also depends on the options. A catalog with a report contains the
+    old path, so it is not reused.
     """
-    left = {_key(files): path for path, files in shards.items() if files}
+    left = {_key(files, partition): path for path, (files, partition) in shards.items() if files}
     moved: dict[str, str] = {}
     for dataset_file in _newest_first(directory) if left else ():
         known = load_dataset_file(dataset_file, directory, [])
         for shard in known.shards.values():
-            path = left.get(_key(shard.files))
-            is_like = shard.catalog == name(shard.path) and not shard.report
+            key = _key(shard.files, shard.partition)
+            path = left.get(key)
+            is_like = shard.catalog == name(shard.path, shard.partition) and not shard.report
             if path is None or path == shard.path or not is_like or not _fits(path, shard.files, shard.catalog):
                 continue
-            _link(shard.catalog, name(path))
+            catalog = name(path, shard.partition)
+            _link(shard.catalog, catalog)
             with suppress(FileNotFoundError):
-                _link(checksums_of(shard.catalog), checksums_of(name(path)))
+                _link(checksums_of(shard.catalog), checksums_of(catalog))
             moved[path] = known.source
-            del left[_key(shard.files)]
+            del left[key]
         if not left:
             break
     return moved
 
 
-def _key(files: Files) -> tuple[tuple[str, Fingerprint], ...]:
-    return tuple(sorted(files.items(), key=lambda item: item[0]))
+def _key(files: Files, partition: str) -> tuple[str, tuple[tuple[str, Fingerprint], ...]]:
+    return partition, tuple(sorted(files.items(), key=lambda item: item[0]))
 
 
 def _fits(path: str, files: Files, catalog: str) -> bool:

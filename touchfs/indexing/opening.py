@@ -99,14 +99,26 @@ class Opening:
 
     def _index_path(self, path: str, suffix: str) -> str:
         """The path of an index file for a shard, or for the source, of which each split has files of its own."""
+        return self._hashed_path(path, self._options_of(path), suffix)
+
+    def _hashed_path(self, path: str, options: Options, suffix: str) -> str:
         name = os.path.relpath(path, self.place) if self.in_place else path
-        if path == self.source and self.options.split is not None:
-            name += f"\0{self.options.split}"
-        hashed = f"{VERSION}\0{self.options.hashed}\0{name}"
+        if path == self.source and options.split is not None:
+            name += f"\0{options.split}"
+        hashed = f"{VERSION}\0{options.hashed}\0{name}"
         return os.path.join(self.place, hex_digest(hashed.encode(errors="surrogateescape")) + suffix)
+
+    def _options_of(self, path: str) -> Options:
+        """The options for reading the shard at a path: its rows have the values of its directories."""
+        found = self.found.get(path)
+        return self.options if found is None else replace(self.options, partition=found.partition)
 
     def _catalog_path(self, path: str) -> str:
         return self._index_path(path, CATALOG_SUFFIX)
+
+    def _catalog_of(self, path: str, partition: str) -> str:
+        """The path of the catalog of a shard that has, or had, the values of a partition."""
+        return self._hashed_path(path, replace(self.options, partition=partition), CATALOG_SUFFIX)
 
     def _find(self, known: DatasetFile) -> tuple[list[str], set[str]]:
         """The paths of the shards in order, where one may be twice, and those of them that do not answer."""
@@ -131,6 +143,7 @@ class Opening:
             if (
                 shard is not None
                 and os.path.dirname(shard.catalog) == self.place
+                and (path not in self.found or shard.partition == self.found[path].partition)
                 and (path in unseen or self._is_current(shard, seen[path]))
                 and not (self.full and shard.unmeasured)
                 and has_catalog(shard, self.distrusted)
@@ -183,23 +196,25 @@ class Opening:
         if self.force or self.in_place:  # an index in place moves with its data
             return ""
         missing = {
-            path: files or {}
+            path: (files or {}, self._options_of(path).partition)
             for path, files in self._missing(seen).items()
             if not os.path.lexists(self._catalog_path(path))
         }
-        return next(iter(take_over(self.place, missing, self._catalog_path).values()), "")
+        return next(iter(take_over(self.place, missing, self._catalog_of).values()), "")
 
     def _fetch(self, seen: Mapping[str, Files | None]) -> Fetched:
         """Copy the catalogs of a published index."""
         if self.force or self.in_place:
             return Fetched()
-        missing = {path: files for path, files in self._missing(seen).items() if files}
+        missing = {
+            path: (files, self._options_of(path).partition) for path, files in self._missing(seen).items() if files
+        }
         return fetch_index(self.source, self.options, missing, self.look, self._index_path)
 
     def _index(self, seen: Mapping[str, Files | None], fetched: Fetched) -> None:
         """Add all shards that are missing: with the catalogs that are at their paths by now, or with new ones."""
         tasks = [
-            IndexTask(path, self._catalog_path(path), self.options, self.force, self.full, files)
+            IndexTask(path, self._catalog_path(path), self._options_of(path), self.force, self.full, files)
             for path, files in self._missing(seen).items()
         ]
         for shard, problem, is_new in index_shards(tasks, self.executor, self.progress):
@@ -227,7 +242,7 @@ class Opening:
         """The shard at a path, with its name. What the search says of one below a silent directory is known already."""
         shard = replace(self.shards[path], name=name, directory="")
         found = self.found.get(path)
-        return shard if found is None else replace(shard, split=found.split)
+        return shard if found is None else replace(shard, split=found.split, partition=found.partition)
 
     def _save(self, path: str, known: DatasetFile, shards: Sequence[Shard], moved_from: str) -> None:
         """Write the dataset file if it says anything else now."""

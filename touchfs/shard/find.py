@@ -34,7 +34,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.braces import BracePattern
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.posix.paths import beneath, check_url, is_url, joinable, resolved, shown, shown_name, speaks_http
+from touchfs.posix.paths import absolute, beneath, check_url, is_url, joinable, resolved, shown, shown_name, speaks_http
 from touchfs.shard.containers import (
     DIRECTORY,
     KALDI,
@@ -67,6 +67,7 @@ from touchfs.shard.single import LISTS, RECORDINGS, SEGMENTS
 from touchfs.shard.tables.lance_files import is_lance_dataset
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
+from touchfs.tables.partition import partitions_of
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
@@ -83,12 +84,14 @@ _DESCRIBES = "describes the samples of the tar beside it: name it to read its ro
 class FoundShard(NamedTuple):
     """A shard: its path, and which kind it is by its name and its directory. A missing one is what it is named like.
 
-    `split` is the split that it is of, "" if of none.
+    `split` is the split that it is of, "" if of none. `partition` has the values of its directories, if it is a table
+    (`touchfs.tables.partition`).
     """
 
     path: str
     container: Container
     split: str = ""
+    partition: str = ""
 
 
 class Found(NamedTuple):
@@ -167,14 +170,22 @@ def find_shards(
 
 
 def _described(shards: Sequence[FoundShard], source: str, search: _Search) -> list[FoundShard]:
-    """The shards with their splits."""
-    directory = directory_of(source, search.store)
+    """The shards with their splits and the values of their directories: of those below the source if it is a directory,
+    as pyarrow has them, else of all.
+    """
+    directory, is_directory = directory_of(source, search.store), find_type(source, search.store) is FileType.DIRECTORY
     listed = listed_splits([shard.path for shard in shards], search.splits)
     unlisted = [shard for shard, split in zip(shards, listed, strict=True) if not split]
     ends = ("/" if shard.container in (DIRECTORY, LANCE) else "" for shard in unlisted)
     names = (_place(shard.path, directory) or shown_name(shard.path) for shard in unlisted)
     named = iter(named_splits([*map(str.__add__, names, ends)]))
-    return [shard._replace(split=split or next(named)) for shard, split in zip(shards, listed, strict=True)]
+    tables = [shard.path for shard in shards if shard.container.column_types is not None]
+    places = (_place(path, directory) if is_directory else _place(absolute(path), "") for path in tables)
+    partitions = dict(zip(tables, partitions_of([*map(os.path.dirname, places)]), strict=True))
+    return [
+        shard._replace(split=split or next(named), partition=partitions.get(shard.path, ""))
+        for shard, split in zip(shards, listed, strict=True)
+    ]
 
 
 def _place(path: str, directory: str) -> str:

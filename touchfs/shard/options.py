@@ -44,7 +44,8 @@ class Options:
     files are named (None: `FLAT` if one column has files), and `features` is the JSON of the types of their columns
     (`touchfs.features`), which is preferred to what the table says itself.
 
-    `split` is the split of the dataset whose shards are read (None: all shards).
+    `split` is the split of the dataset whose shards are read (None: all shards), and `partition` has the values of the
+    directories of one shard (`touchfs.tables.partition`).
 
     Of interleaved samples, `kind` is `INTERLEAVED` if all shards have some (None: those whose first samples look like
     it), and `on_error` says what becomes of items without bytes. Only their own catalogs depend on these two.
@@ -63,6 +64,7 @@ class Options:
     kind: str | None = field(default=None, repr=False)
     on_error: str = field(default=ERROR, repr=False)
     split: str | None = field(default=None, repr=False)  # a shard has one catalog, with the others or without
+    partition: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:
@@ -93,6 +95,7 @@ class Options:
             "key_column": self.key_column,
             "layout": self.layout,
             "features": self.features,
+            "partition": self.partition or None,
         }
         return str(self) + "".join(f"\0{name}={value}" for name, value in later.items() if value is not None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from touchfs.errors import UsageError
@@ -32,11 +33,13 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
         return [LineStream(source, PIPE, options.limits.json)]
     check_url(source)
     source = absolute(source)
-    shards = [shard._replace(path=absolute(shard.path)) for shard in find(source, split=options.split).shards]
+    found = find(source, split=options.split).shards
+    shards = [shard._replace(path=absolute(shard.path)) for shard in found]
     # A directory is named by its files: its name may end as that of a tar does.
     directories = {shard.path: fingerprints(shard.path) for shard in shards if shard.container in (DIRECTORY, LANCE)}
     names = _names([shard.path for shard in shards], directories)
-    return [_open(shard, name, options) for shard, name in zip(shards, names, strict=True)]
+    of_shards = (replace(options, partition=shard.partition) for shard in shards)
+    return [_open(*each) for each in zip(shards, names, of_shards, strict=True)]
 
 
 def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DEFAULT) -> list[Stream]:

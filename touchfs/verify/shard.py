@@ -6,7 +6,7 @@ import filecmp
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -135,7 +135,8 @@ def _compare_index(task: VerifyTask, verdict: ShardVerdict, whole: str) -> None:
         again = os.path.join(place, os.path.basename(shard.catalog))
         # The dataset was opened a moment ago. To look at a shard of another store again would take several requests.
         files = shard.files if is_url(shard.path) and shard.files else None
-        facts = make_catalog(shard.path, again, task.options, files, full=not shard.unmeasured)
+        options = replace(task.options, partition=shard.partition)
+        facts = make_catalog(shard.path, again, options, files, full=not shard.unmeasured)
         if dict(facts.files) != shard.files:
             verdict.tell(whole, "was changed since it was indexed: `touchfs index` indexes it again")
             return

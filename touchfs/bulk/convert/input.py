@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple
 
 from touchfs.bulk.convert.sample import same_names
@@ -22,6 +23,7 @@ from touchfs.progress import stage
 from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.containers import ShardReader
 from touchfs.shard.contents import FieldContents
+from touchfs.shard.find import FoundShard
 from touchfs.shard.open import fingerprints_with_lists, open_shard
 from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
@@ -36,10 +38,14 @@ NewNames = Callable[[Collection[str]], Mapping[str, str]]
 
 
 class InputShard(NamedTuple):
-    """A shard to convert, and the fingerprints of its files when the conversion began."""
+    """A shard to convert, and the fingerprints of its files when the conversion began.
+
+    `partition` has the values of its directories (`touchfs.tables.partition`).
+    """
 
     path: str
     files: Mapping[str, Fingerprint]
+    partition: str = ""
 
     @property
     def size(self) -> int:
@@ -53,6 +59,11 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
+
+
+def input_of(found: FoundShard) -> InputShard:
+    """A shard that was found, with its files as they are now."""
+    return InputShard(found.path, files_of(found.path), found.partition)
 
 
 def files_of(path: str) -> Mapping[str, Fingerprint]:
@@ -75,7 +86,7 @@ def open_kept(read: InputShard, options: Options) -> ShardReader:
     if _kept.shard is None or _kept.of != (read, options):
         release()
         with stage(_OPENING):
-            _kept.shard = open_shard(read.path, options)
+            _kept.shard = open_shard(read.path, replace(options, partition=read.partition))
         _kept.of = read, options
     return _kept.shard
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
-from touchfs.bulk.convert.input import InputShard, files_of, release
+from touchfs.bulk.convert.input import InputShard, input_of, release
 from touchfs.bulk.convert.plan import plan_settings
 from touchfs.bulk.convert.resume import ResumeState, StagedShard
 from touchfs.bulk.convert.shar import SharTarget
@@ -36,7 +36,7 @@ from touchfs.bulk.data_list import check_apart, check_output
 from touchfs.clusters.paths import path_there
 from touchfs.errors import SourceError, UsageError
 from touchfs.progress import Progress
-from touchfs.shard.find import find_shards
+from touchfs.shard.find import find
 from touchfs.shard.options import DEFAULT, Options
 
 # The share of all work that the survey does, for progress.
@@ -72,10 +72,10 @@ def convert(
     check_output(output)
     check_apart(dataset, output)
     progress = _increasing(progress)
-    paths = find_shards(dataset, audio_root=options.limits.audio_root, split=options.split)
+    found = find(dataset, audio_root=options.limits.audio_root, split=options.split).shards
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    inputs = [InputShard(path, files_of(path)) for path in paths]
+    inputs = [*map(input_of, found)]
     settings = plan_settings(dataset, output, target, options, leave_out, inputs)
     try:
         with unfinished.open_plan(Path(output), settings):
@@ -85,9 +85,8 @@ def convert(
                 raise UsageError(problem, path=output)
             there = [shard._replace(path=path_there(executor, shard.path)) for shard in inputs]
             survey = _survey(there, target, options, leave_out, executor, progress)
-            work = Conversion(
-                target, Path(os.path.abspath(output)), there, paths, options, leave_out, survey.extensions, skip_bad
-            )
+            place, paths = Path(os.path.abspath(output)), [each.path for each in found]
+            work = Conversion(target, place, there, paths, options, leave_out, survey.extensions, skip_bad)
             while state.position.shard < len(inputs):
                 _convert(work, survey, state, executor, progress)
             state.publish_skipped()

@@ -46,13 +46,14 @@ def plan_digest(shards: Iterable[InputShard]) -> str:
     """The SHA-256 of the files of all shards, which the plan of an unfinished conversion holds.
 
     The text that is hashed never changes, or no plan would fit any more: it is what version 0.1 hashed, the `repr` of
-    a list of pairs, with the name that the class of fingerprints had then. Files of other stores add their etags.
+    a list of pairs, with the name that the class of fingerprints had then. Files of other stores add their etags, and
+    tables the values of their directories.
     """
 
     def spelled(name: str, file: Fingerprint) -> str:
         fingerprint = f"FileIdentity(size={file.size}, mtime_ns={file.mtime_ns}, inode={file.inode})"
         return f"({name!r}, {fingerprint})" if file.etag is None else f"({name!r}, {fingerprint}, {file.etag!r})"
 
-    listed = ((path, ", ".join(starmap(spelled, sorted(files.items())))) for path, files in shards)
-    text = ", ".join(f"({path!r}, [{files}])" for path, files in listed)
+    listed = ((each, ", ".join(starmap(spelled, sorted(each.files.items())))) for each in shards)
+    text = ", ".join(f"({each.path!r}, [{files}]{each.partition})" for each, files in listed)
     return hashlib.sha256(f"[{text}]".encode(errors="surrogateescape")).hexdigest()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
+from touchfs.bulk.convert.input import InputShard
 from touchfs.errors import FormatError
 from touchfs.extras import load_pyarrow
 from touchfs.limits import Limits
@@ -19,6 +20,7 @@ from touchfs.shard.tables.files import fingerprints, read_metadata
 from touchfs.source.store import StoredFile
 from touchfs.tables.arrow_file import ArrowFile, open_arrow
 from touchfs.tables.parquet.open_file import OpenParquet, open_parquet
+from touchfs.tables.partition import INTEGER, TEXT, parse_partition, partition_types
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,15 +52,34 @@ class BatchSource(Protocol):
         ...
 
 
+class DirectoryColumns:
+    """The columns that the values of directories are in the tables of a dataset (`touchfs.tables.partition`)."""
+
+    def __init__(self, shards: Sequence[InputShard], schema: pyarrow.Schema) -> None:
+        pa = load_pyarrow()
+        types = partition_types(shard.partition for shard in shards)
+        kinds = {INTEGER: pa.int32(), TEXT: pa.string()}
+        self._added = [pa.field(name, kinds[kind]) for name, kind in types.items() if name not in schema.names]
+        self.schema = pa.schema([*schema, *self._added], schema.metadata)
+
+    def of(self, batch: pyarrow.RecordBatch, shard: InputShard) -> pyarrow.RecordBatch:
+        """Rows of a shard with these columns."""
+        pa, values = load_pyarrow(), parse_partition(shard.partition)
+        added = [pa.array([values.get(field.name)] * len(batch), field.type) for field in self._added]
+        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self.schema)
+
+
 class FileBatches(ABC):
     """Files that are tables, in order. Raises FormatError for files with different columns."""
 
-    def __init__(self, shards: Sequence[str], limits: Limits) -> None:
-        self._files = [(path, fingerprints(path)) for path in shards]
+    def __init__(self, shards: Sequence[InputShard], limits: Limits) -> None:
+        self._shards = [shard._replace(files=fingerprints(shard.path)) for shard in shards]
         self._limits = limits
-        self.directory = os.path.dirname(shards[0])
+        self.directory = os.path.dirname(shards[0].path)
         with closing(self._open(0)) as first:
-            self.schema = self._table(first).schema
+            self._stored = self._table(first).schema
+        self._columns = DirectoryColumns(shards, self._stored)
+        self.schema = self._columns.schema
 
     @abstractmethod
     def _table(self, file: StoredFile) -> ArrowFile | OpenParquet:
@@ -71,28 +92,28 @@ class FileBatches(ABC):
     @property
     def description(self) -> dict[str, Any]:
         """See `BatchSource.description`."""
-        metadata = read_metadata(*self._files[0])
+        metadata = read_metadata(self._shards[0].path, self._shards[0].files)
         if metadata is None:
             return {"schema_fingerprint": ""}
         return {"schema_fingerprint": metadata.schema_fingerprint, "features": metadata.features}
 
     def batches(self, progress: Progress) -> Iterator[pyarrow.RecordBatch]:
         """See `BatchSource.batches`. The progress is in bytes."""
-        sizes = [files[os.path.basename(path)].size for path, files in self._files]
+        sizes = [shard.files[os.path.basename(shard.path)].size for shard in self._shards]
         before = 0
-        for number, (path, _) in enumerate(self._files):
+        for number, shard in enumerate(self._shards):
             with closing(self._open(number)) as file:
                 table = self._table(file)
-                if not table.schema.equals(self.schema):
-                    first, _ = self._files[0]
-                    raise FormatError(f"its columns are not those of {first}: convert the two one by one", path=path)
+                if not table.schema.equals(self._stored):
+                    message = f"its columns are not those of {self._shards[0].path}: convert the two one by one"
+                    raise FormatError(message, path=shard.path)
                 for done, batch in self._parts(table, sizes[number]):
-                    yield load_pyarrow().RecordBatch.from_arrays(batch.columns, schema=self.schema)
+                    yield self._columns.of(batch, shard)
                     progress(before + done, sum(sizes))
             before += sizes[number]
 
     def _open(self, number: int) -> StoredFile:
-        path, files = self._files[number]
+        path, files, _ = self._shards[number]
         return open_source(path, os.path.basename(path), files)
 
 
@@ -110,7 +131,7 @@ class ArrowBatches(FileBatches):
 class ParquetBatches(FileBatches):
     """Parquet files, in batches of at most `rows` rows and about 16 MB."""
 
-    def __init__(self, shards: Sequence[str], rows: int, limits: Limits) -> None:
+    def __init__(self, shards: Sequence[InputShard], rows: int, limits: Limits) -> None:
         super().__init__(shards, limits)
         self._rows = rows
 

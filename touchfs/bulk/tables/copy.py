@@ -9,7 +9,7 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from touchfs.bulk.convert.input import InputShard, files_of
+from touchfs.bulk.convert.input import input_of
 from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
 from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettings
@@ -28,17 +28,19 @@ from touchfs.write.cache.publish import publish
 def find_table(source: str, settings: TableSettings, options: Options) -> BatchSource | None:
     """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others.
 
+    Its rows have the values of its directories, too.
+
     Raises FormatError for shards with different columns, and the errors of files.
     """
     found, limits = find(source, split=options.split).shards, options.limits
-    paths, kinds = [shard.path for shard in found], {shard.container for shard in found}
+    kinds, rows = {shard.container for shard in found}, settings.batch_size or ROWS
+    shards = [*map(input_of, found)]
     if kinds == {containers.ARROW}:
-        return ArrowBatches(paths, limits)
+        return ArrowBatches(shards, limits)
     if kinds == {containers.PARQUET}:
-        return ParquetBatches(paths, settings.batch_size or ROWS, limits)
-    shards = [InputShard(path, files_of(path)) for path in paths]
+        return ParquetBatches(shards, rows, limits)
     if shards and all(is_lance_table(shard, limits) for shard in shards):
-        return LanceBatches(shards, settings.batch_size or ROWS, limits)
+        return LanceBatches(shards, rows, limits)
     return None
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from touchfs.bulk.convert.input import Files, InputShard, files_of, open_kept, release, samples
+from touchfs.bulk.convert.input import Files, input_of, open_kept, release, samples
 from touchfs.bulk.tables.item import KEY, Item
 from touchfs.bulk.tables.writers import TableSettings
 from touchfs.dataset.sample import JSON_NAMES
@@ -23,7 +23,7 @@ from touchfs.posix.paths import absolute, is_url
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
 from touchfs.shard.containers import GZIP_LINES, LINES, OTHER_LINES, single_named
-from touchfs.shard.find import find_shards
+from touchfs.shard.find import find
 from touchfs.shard.options import Options
 from touchfs.source.data import DATA
 
@@ -43,8 +43,8 @@ class DatasetItems:
         leave_out: Collection[str] = (),
         skip: Callable[[str, TouchfsError], None] | None = None,
     ) -> None:
-        paths = find_shards(dataset, audio_root=options.limits.audio_root, split=options.split)
-        self.shards = [InputShard(path, files_of(path)) for path in paths]
+        found = find(dataset, audio_root=options.limits.audio_root, split=options.split)
+        self.shards = [*map(input_of, found.shards)]
         self._options = options
         self._leave_out = leave_out
         self._skip = skip

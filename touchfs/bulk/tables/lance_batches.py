@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from touchfs.bulk.convert.input import InputShard
-from touchfs.bulk.tables.batches import BATCH_BYTES
+from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns
 from touchfs.errors import FormatError
 from touchfs.extras import load_pyarrow
 from touchfs.format.cache_metadata.layouts import VideoFramesMetadata
@@ -45,9 +45,17 @@ class LanceBatches:
         self.directory = datasets[0].path
 
     @cached_property
+    def _stored(self) -> pyarrow.Schema:
+        return _schema(self._open(0))
+
+    @cached_property
+    def _columns(self) -> DirectoryColumns:
+        return DirectoryColumns(self._datasets, self._stored)
+
+    @property
     def schema(self) -> pyarrow.Schema:
         """See `BatchSource.schema`."""
-        return _schema(self._open(0))
+        return self._columns.schema
 
     @property
     def description(self) -> dict[str, Any]:
@@ -62,13 +70,13 @@ class LanceBatches:
         sizes = [size_of(each.files) for each in self._datasets]
         for number in range(len(self._datasets)):
             table = self._open(number)
-            if not _schema(table).equals(self.schema):
+            if not _schema(table).equals(self._stored):
                 raise FormatError(
                     f"its columns are not those of {self.directory}: convert the two one by one", path=table.path
                 )
             done = 0
             for batch in self._read(table, min(self._rows, max(1, table.rows * BATCH_BYTES // max(sizes[number], 1)))):
-                yield batch
+                yield self._columns.of(batch, self._datasets[number])
                 done += batch.num_rows
                 progress(sum(sizes[:number]) + sizes[number] * done // table.rows, sum(sizes))
 
@@ -86,11 +94,11 @@ class LanceBatches:
                 batch = next(batches, None)
                 if batch is None:
                     return
-                batch = load_pyarrow().RecordBatch.from_arrays(batch.cast(self.schema).columns, schema=self.schema)
+                batch = load_pyarrow().RecordBatch.from_arrays(batch.cast(self._stored).columns, schema=self._stored)
             yield batch
 
     def _open(self, number: int) -> LanceTable:
-        path, files = self._datasets[number]
+        path, files, _ = self._datasets[number]
         manifest, version = manifest_of(path, files)
         table = LanceTable(path, version, files[manifest])
         LanceScan(table).check_files()

@@ -15,12 +15,13 @@ from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.tables.cell_source import cell_extent
 from touchfs.form.tables.lance_cells import LanceCells
-from touchfs.form.tables.row import RowText, RowTexts, parse_ordinal
+from touchfs.form.tables.row import RowText, RowTexts, build_row, parse_ordinal
 from touchfs.limits import Limits
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.tables.field_paths import Path, build_path
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.versions import manifest_of_dataset
+from touchfs.tables.partition import with_partition
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
@@ -110,14 +111,15 @@ class LanceFile:
 
 @dataclass(frozen=True, slots=True)
 class LanceRow(Form):
-    """`lance-row[/PATH…]`: a row of a Lance dataset as JSON, without the cells at these paths. `detail` packs its
+    """`lance-row[/PATH…][/VALUES]`: a row of a Lance dataset as JSON, with the parameters of `Row`. `detail` packs its
     ordinal.
     """
 
     left_out: tuple[Path, ...] = ()
+    partition: str = ""
 
     def __str__(self) -> str:
-        return "/".join(["lance-row", *map(build_path, self.left_out)])
+        return build_row("lance-row", self.left_out, self.partition)
 
     def size(self, length: int, detail: bytes) -> None:
         return None
@@ -135,7 +137,8 @@ class LanceRow(Form):
         def make(first: int, count: int) -> list[bytes]:
             from touchfs.tables.lance.json_rows import json_rows
 
-            return json_rows(LanceTable(path, version, manifest), first, count, self.left_out)
+            rows = json_rows(LanceTable(path, version, manifest), first, count, self.left_out)
+            return with_partition(rows, self.partition)
 
         return RowTexts((str(self), path, version, manifest), make)
 

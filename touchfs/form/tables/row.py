@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from touchfs.form.computed import WINDOWS
 from touchfs.form.kept import identity_of
 from touchfs.limits import Limits
 from touchfs.tables.field_paths import Path, build_path, parse_path
+from touchfs.tables.partition import build_partition, parse_partition, with_partition
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
@@ -31,6 +33,8 @@ GROUP_ROWS = 128
 _END = struct.Struct("<I")
 _ORDINAL = struct.Struct("<I")
 ORDINAL_SIZE = _ORDINAL.size
+# What values of directories begin with: the `{` of a JSON object
+_VALUES = "%7B"
 
 
 def pack_ordinal(ordinal: int) -> bytes:
@@ -51,24 +55,37 @@ def parse_ordinal(detail: bytes) -> int:
     return ordinal
 
 
+def build_row(name: str, left_out: Sequence[Path], partition: str) -> str:
+    """The text of a form of rows that leave out the cells at some paths and have the values of a partition."""
+    return "/".join([name, *map(build_path, left_out), *([quote(partition, safe="")] if partition else [])])
+
+
+def parse_row(parameters: Sequence[str]) -> tuple[tuple[Path, ...], str]:
+    """The paths and the values of a partition in the parameters of a form. Raises ValueError or FormatError."""
+    paths = [text for text in parameters if not text.startswith(_VALUES)]
+    partition = "".join(map(unquote, parameters[len(paths) :]))
+    return tuple(map(parse_path, paths)), build_partition(parse_partition(partition))
+
+
 @dataclass(frozen=True, slots=True)
 class Row(Form):
-    """`row[/PATH…]`: a row of the Arrow or Parquet file that the source is, as JSON
+    """`row[/PATH…][/VALUES]`: a row of the Arrow or Parquet file that the source is, as JSON
     (`touchfs.tables.values.json_values`). `detail` packs its ordinal.
 
     Each path leads to cells that the row leaves out, as they are files: the numbers of a column and of children in it,
-    as `3` or `3.0`.
+    as `3` or `3.0`. The values are those of directories (`touchfs.tables.partition`), quoted as in a URL.
     """
 
     left_out: tuple[Path, ...] = ()
+    partition: str = ""
 
     @classmethod
-    def parse(cls, *paths: str) -> Row:
-        """The form with these paths. Raises ValueError or FormatError."""
-        return cls(tuple(map(parse_path, paths)))
+    def parse(cls, *parameters: str) -> Row:
+        """The form with these parameters. Raises ValueError or FormatError."""
+        return cls(*parse_row(parameters))
 
     def __str__(self) -> str:
-        return "/".join(["row", *map(build_path, self.left_out)])
+        return build_row("row", self.left_out, self.partition)
 
     def size(self, length: int, detail: bytes) -> None:
         return None
@@ -87,7 +104,8 @@ class Row(Form):
         def make(first: int, count: int) -> list[bytes]:
             from touchfs.tables.open_table import open_table_file
 
-            return open_table_file(source, limits).json_rows(first, count, self.left_out)
+            rows = open_table_file(source, limits).json_rows(first, count, self.left_out)
+            return with_partition(rows, self.partition)
 
         return RowTexts(name, make)
 

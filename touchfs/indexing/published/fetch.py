@@ -63,12 +63,17 @@ def published_beside(source: str, store: Store = DATA) -> str:
 
 
 def fetch_index(
-    source: str, options: Options, shards: Mapping[str, Files], look: Store, index_path: Callable[[str, str], str]
+    source: str,
+    options: Options,
+    shards: Mapping[str, tuple[Files, str]],
+    look: Store,
+    index_path: Callable[[str, str], str],
 ) -> Fetched:
     """Copy the index files of these shards from a published index of the source, if there is one that fits.
 
-    `shards` are fingerprints by path, `index_path(path, suffix)` is where an index file belongs. What is wrong with the
-    published index is logged. Raises UnwritableError or SourceError if no index can be kept on this machine.
+    `shards` are fingerprints and values of directories by path, `index_path(path, suffix)` is where an index file
+    belongs. What is wrong with the published index is logged. Raises UnwritableError or SourceError if no index can be
+    kept on this machine.
     """
     named = os.environ.get(INDEX_VARIABLE, "")
     # Also if this machine has the whole index, because the name is probably wrong. To ask a URL would cost a request.
@@ -81,7 +86,7 @@ def fetch_index(
         return Fetched()
     directory = directory_of(source, look)
     paths = {relative(path, directory): path for path in shards}
-    versions = {path: (version_of(files), version_of(files, path)) for path, files in shards.items()}
+    versions = {path: (version_of(*each), version_of(*each, path)) for path, each in shards.items()}
     suffixes = CATALOG_SUFFIX, items_suffix(options)
     fitting = [
         file

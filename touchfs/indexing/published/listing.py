@@ -50,9 +50,12 @@ def listing_name(options: Options) -> str:
     return hex_digest(f"{VERSION}\0{options.hashed}".encode(errors="surrogateescape")) + LISTING_SUFFIX
 
 
-def version_of(files: Files, path: str = "") -> str:
-    """A hash of the fingerprints of a shard's files, and of its path if its catalog has a report, which names that."""
-    text = "\0".join([path, *(f"{name}\0{fingerprint.hashed}" for name, fingerprint in sorted(files.items()))])
+def version_of(files: Files, partition: str, path: str = "") -> str:
+    """A hash of the fingerprints of a shard's files and of the values of its directories, and of its path if its
+    catalog has a report, which names that.
+    """
+    listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in sorted(files.items())]
+    text = "\0".join([path, *listed, *([partition] if partition else [])])
     return hex_digest(text.encode(errors="surrogateescape"))
 
 

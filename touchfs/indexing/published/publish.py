@@ -63,7 +63,7 @@ def publish_index(dataset: Dataset, options: Options, prefix: str) -> int:
         with open(pack_path, "xb") as pack:
             for shard, path, suffix in _index_files(dataset, options):
                 name = "" if shard is None else relative(shard.path, directory)
-                version = "" if shard is None else version_of(shard.files, shard.path if shard.report else "")
+                version = "" if shard is None else _version(shard)
                 size, digest = _append(path, pack, whole, source if shard is None else shard.path) if path else (0, "")
                 files.append(PackedFile(name, suffix, version, offset, size, digest))
                 offset += size
@@ -98,6 +98,10 @@ def _index_files(dataset: Dataset, options: Options) -> Iterator[tuple[Shard | N
             yield shard, items[shard.path].catalog if shard.path in items else "", suffix
     if isinstance(dataset.keys, Keys):
         yield None, dataset.keys.path, KEYS_SUFFIX
+
+
+def _version(shard: Shard) -> str:
+    return version_of(shard.files, shard.partition, shard.path if shard.report else "")
 
 
 def _append(path: str, pack: BinaryIO, whole: hashlib.blake2b, data: str) -> tuple[int, str]:

@@ -80,7 +80,7 @@ class ArrowShard(TableRows):
         self.is_nested = are_nested(self._columns, options.layout)
         self._defaults: dict[int, str] = {}
         self._kinds = cell_kinds(self._columns, is_nested=self.is_nested)
-        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name)
+        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name, options.partition)
 
     def close(self) -> None:
         """Close the file."""

@@ -43,6 +43,11 @@ _LISTS = (Kind.LIST, Kind.LARGE_LIST)
 _TEXT = (Kind.UTF8, Kind.LARGE_UTF8, Kind.UTF8_VIEW)
 
 
+def column_names(schema: IpcSchema) -> list[str]:
+    """The names of columns as they are shown: the second of two of one name gets `~2`."""
+    return distinct([field.name for field in schema.fields])
+
+
 @dataclass(frozen=True, slots=True)
 class CellColumn:
     """A column whose cells are files. `path` leads to their bytes.
@@ -84,7 +89,7 @@ def cell_columns(
     column, called `images.0`, `images.1` and so on.
     """
     columns = []
-    names = distinct([field.name for field in schema.fields])
+    names = column_names(schema)
     for number, (name, field) in enumerate(zip(names, schema.fields, strict=True)):
         column = _cell_column((number,), field, features.get(field.name))
         if column is not None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.extent import Memory, drive
 from touchfs.format.cache_metadata import METADATA_FILE
-from touchfs.names import distinct
 from touchfs.posix.paths import beside
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
@@ -110,7 +109,6 @@ def lance_column_types(path: str, files: Files) -> dict[str, str]:
 
 
 def _spelled(schema: IpcSchema) -> dict[str, str]:
-    from touchfs.shard.tables.columns import spell_type
+    from touchfs.shard.tables.columns import column_names, spell_type
 
-    names = distinct([field.name for field in schema.fields])
-    return {name: spell_type(field) for name, field in zip(names, schema.fields, strict=True)}
+    return {name: spell_type(field) for name, field in zip(column_names(schema), schema.fields, strict=True)}

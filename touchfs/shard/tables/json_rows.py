@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import Row
 from touchfs.format.arrow.schema import IpcSchema
-from touchfs.shard.tables.columns import CellColumn, are_only_files
+from touchfs.shard.tables.columns import CellColumn, are_only_files, column_names
 from touchfs.shard.tables.rows import NO_FILE, ROW, CellKinds, ColumnFiles, without_files
 from touchfs.tables.field_paths import Path, wanted_columns
+from touchfs.tables.partition import with_partition, without_columns
 
 # Rows whose JSON is in memory at a time, to know its size.
 _ROWS_AT_ONCE = 256
@@ -28,7 +29,9 @@ class JsonTable(Protocol):
 
 
 class JsonRows:
-    """The files with the rows of a table. `source` is the file of the shard that it is."""
+    """The files with the rows of a table. `source` is the file of the shard that it is, and `partition` has the values
+    of its directories, which are shown in each row.
+    """
 
     def __init__(
         self,
@@ -38,13 +41,15 @@ class JsonRows:
         key: int | None,
         kinds: CellKinds,
         source: str,
+        partition: str,
     ) -> None:
         self._table = table
         self._schema = schema
         self._columns = columns
         self._kinds = kinds
         self._source = source
-        self._are_there = not are_only_files(schema, columns, key)
+        self._partition = without_columns(partition, column_names(schema))
+        self._are_there = not are_only_files(schema, columns, key) or bool(self._partition)
 
     def files(
         self,
@@ -70,16 +75,17 @@ class JsonRows:
             left_out = (each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
             paths = tuple(dict.fromkeys(left_out))  # one for all elements of a list
             mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
-            if not (self._are_there and wanted_columns(self._schema, frozenset(paths))):
+            if not (self._are_there and (self._partition or wanted_columns(self._schema, frozenset(paths)))):
                 mask, paths = mask & without_files(columns), ()
             if not mask.any():
                 continue
-            kind[mask] = self._kinds.row_number(self._source, Row(paths))
+            kind[mask] = self._kinds.row_number(self._source, Row(paths, self._partition))
             if full:
                 for start in range(0, rows, _ROWS_AT_ONCE):
                     part = slice(start, min(start + _ROWS_AT_ONCE, rows))
                     try:
                         texts = self._table.json_rows(first + start, part.stop - start, paths)
+                        texts = with_partition(texts, self._partition)
                     except FormatError as error:
                         damaged = np.flatnonzero(mask[part]) + first + start
                         problems += [(row, f"its JSON: {error.message}") for row in damaged.tolist()]

@@ -32,6 +32,7 @@ from touchfs.shard.tables.columns import (
     are_only_files,
     cell_columns,
     cell_kinds,
+    column_names,
     key_column,
 )
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
@@ -53,6 +54,7 @@ from touchfs.tables.field_paths import wanted_columns
 from touchfs.tables.lance.apart import LanceApart
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.scan import NULL, REFUSED, BlobRanges, CellHeads
+from touchfs.tables.partition import without_columns
 
 ROWS_AT_ONCE = 8192
 # Rows whose cells are looked at for the extension of a column.
@@ -91,7 +93,8 @@ class LanceRowsShard(TableRows):
         self._defaults: dict[int, str] = {}
         left_out = tuple(column.path for column in self._columns)
         has_rows = wanted_columns(schema, frozenset(left_out)) and not are_only_files(schema, self._columns, self._key)
-        self._row = LanceRow(left_out) if has_rows else None
+        partition = without_columns(options.partition, column_names(schema))
+        self._row = LanceRow(left_out, partition) if has_rows or partition else None
 
     def close(self) -> None:
         """End the process. Reading more rows starts another one."""
