@@ -213,7 +213,8 @@ class Samples(Sequence[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset
-        dataset = Dataset(full.source, full.shards, "an index of keys is not sent to other processes", full.limits)
+        reason = "an index of keys is not sent to other processes"
+        dataset = Dataset(full.source, full.shards, reason, full.limits, index_again=full.index_again)
         return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
 
     def __repr__(self) -> str:
