@@ -210,7 +210,7 @@ def test_a_damaged_index_of_keys_is_found(tars):
     path.write_bytes(data)
     done = run("verify", tars)
     assert done.returncode == 1
-    assert f"{path}: was damaged, and is made again: look whether the disk is" in done.stdout
+    assert f"{path}: was damaged, and is made again: check the disk" in done.stdout
     assert run("verify", tars).returncode == 0
     path.write_bytes(resealed_keys(bytes(data)))
     done = run("verify", tars)

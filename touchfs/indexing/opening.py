@@ -53,7 +53,7 @@ class Opening:
 
     The directory `place` has its index, or will have it. `silent` are the shards that do not answer, and `look` is the
     one look at all others. `shards` has those whose catalogs are there, by path: each step adds some, until none is
-    missing. `distrusted` are reasons why files of others are not used. `damaged` are files of the index that are.
+    missing. `distrusted` are reasons why files of others are not used. `damaged` are damaged files of the index.
     """
 
     source: str

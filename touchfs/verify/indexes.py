@@ -30,7 +30,7 @@ def verify_files(dataset: Dataset) -> ShardVerdict:
     """
     verdict = ShardVerdict("", "")
     for path in dataset.damaged:
-        verdict.tell(path, "was damaged, and is made again: look whether the disk is")
+        verdict.tell(path, "was damaged, and is made again: check the disk")
     for shard in () if dataset.interleaved is None else dataset.interleaved.shards:
         try:
             Catalog(shard.catalog, shard.path)
