@@ -58,6 +58,7 @@ bench-scale: install-bench
 soak: install-test
 	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/mount/test_spike.py tests/mount/test_mount_strikes.py tests/cache/test_cache_crashes.py
 	TOUCHFS_FAULTS=10000 .venv/bin/python -m pytest tests/source/test_remote_ranges.py
+	TOUCHFS_DAMAGES=2000 .venv/bin/python -m pytest tests/verify/test_damaged_catalogs.py
 	TOUCHFS_MOUNTS=1000 .venv/bin/python -m pytest tests/mount/test_mount_leaks.py
 	.venv/bin/python -m pytest tests/systemd/under_systemd.py
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py

@@ -16,6 +16,7 @@ BENCHMARKS = (
     "small_files",
     "small_files --busy",
     "tar_shards",
+    "catalogs",
     "arrow_cells",
     "parquet_cells",
     "tables",

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from seals import resealed
 
 from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, write_catalog
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.catalog.table_builder import TableBuilder
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
-from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
-from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.source.fingerprint import Fingerprint
 
 KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]
@@ -147,7 +148,10 @@ def test_a_catalog_tells_its_facts_and_kinds(tmp_path: Path) -> None:
 def test_other_programs_can_read_it(tmp_path: Path) -> None:
     write(tmp_path / "x.arrow", {"shards": [b"b", b"d/c", b"a"]})
     file = pa.ipc.open_file(tmp_path / "x.arrow")
-    assert file.read_all().column("name").to_pylist() == [b"", b"a", b"b", b"d", b"c"]
+    names = [b"", b"a", b"b", b"d", b"c"]
+    assert file.read_all().column("name").to_pylist() == names
+    assert polars.read_ipc(tmp_path / "x.arrow")["name"].to_list() == names
+    assert polars.scan_ipc(tmp_path / "x.arrow").select("name").collect()["name"].to_list() == names
     assert json.loads(file.schema.metadata[b"touchfs"])["samples"] == 3
 
 
@@ -184,16 +188,17 @@ def use(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.variant) for i in (1, 2, 3))])
-def test_a_damaged_catalog_is_an_error_or_reads(tmp_path: Path, seed: int) -> None:
+def test_a_planted_catalog_is_an_error_or_reads(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "x.arrow"
     write(path, {"shards": [b"a", b"b/c"], "segments": [b"a"]})
     data = path.read_bytes()
+    assert resealed(data) == data
     randomly = random.Random(seed)
     for _ in range(400):
         damaged = bytearray(data)
         for _ in range(randomly.randrange(1, 4)):
             damaged[randomly.randrange(len(data))] = randomly.randrange(256)
-        path.write_bytes(damaged[: randomly.choice([len(data), randomly.randrange(len(data))])])
+        path.write_bytes(resealed(bytes(damaged[: randomly.choice([len(data), randomly.randrange(len(data))])])))
         try:
             use(Catalog(str(path)))
         except (FormatError, ChangedError) as error:
@@ -203,14 +208,25 @@ def test_a_damaged_catalog_is_an_error_or_reads(tmp_path: Path, seed: int) -> No
             pass  # the numbers of a row, which nothing but the writer knows
 
 
+def test_every_changed_byte_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    write(path, {"shards": [b"a", b"b/c"], "segments": [b"a"]})
+    data = path.read_bytes()
+    changed = [data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :] for place in range(len(data))]
+    for damaged in (*changed, b"", data[:5], data[:-1], data + b"x", data[10:], b"x" + data):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match="its checksum is wrong: index with --force"):
+            Catalog(str(path))
+
+
 def rewritten(data: bytes, **changed: Any) -> bytes:
     """The same tables with other metadata."""
-    file = parse_file(data)
+    file = parse_sealed(data)
     told = json.loads(file.metadata["touchfs"])
     for key, value in changed.items():
         told[key] = value
     batches = [batch.columns for batch in file.batches]
-    return b"".join(build_file(file.columns, batches, {"touchfs": json.dumps(told)}))
+    return b"".join(build_sealed(file.columns, batches, {"touchfs": json.dumps(told)}))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +257,7 @@ def test_other_metadata(tmp_path: Path, changed: dict[str, Any], words: str) -> 
 
 def foreign(columns: Mapping[str, str], text: str) -> bytes:
     made: dict[str, Column] = {name: BinaryColumn.of([b"x"]) for name in columns}
-    return b"".join(build_file(columns, [made], {"touchfs": text}))
+    return b"".join(build_sealed(columns, [made], {"touchfs": text}))
 
 
 @pytest.mark.parametrize(

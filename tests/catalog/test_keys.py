@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+import zlib
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from touchfs.catalog import key_builder
 from touchfs.catalog.catalog import Facts, FileKind, write_catalog
 from touchfs.catalog.key_builder import KeyedShard, build_keys
-from touchfs.catalog.keys import Keys
+from touchfs.catalog.keys import BLOCK, Keys
 from touchfs.catalog.table_builder import TableBuilder
 from touchfs.errors import FormatError, NotFoundError
 from touchfs.names import hash_of, quote
@@ -101,7 +102,11 @@ def test_many_parts_and_groups_on_an_executor(tmp_path: Path, monkeypatch: pytes
 def write(path: Path, hashes: list[int]) -> Keys:
     """An index with these hashes."""
     entries = b"".join(struct.pack("<QII", hash_, ordinal, 0) for ordinal, hash_ in enumerate(sorted(hashes)))
-    path.write_bytes(struct.pack("<8sIIQ40x", b"TOUCHKEY", 1, 1, len(hashes)) + bytes(16) + entries)
+    data = struct.pack("<8sIIQ40x", b"TOUCHKEY", 2, 1, len(hashes)) + bytes(16) + entries
+    checksums = struct.pack(
+        f"<{-(-len(data) // BLOCK)}I", *(zlib.crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK))
+    )
+    path.write_bytes(data + checksums + struct.pack("<I", zlib.crc32(checksums)))
     return Keys(str(path))
 
 
@@ -133,6 +138,41 @@ def test_among_many(tmp_path: Path) -> None:
         (place,) = keys.find(hash_)
         assert keys.hash(place) == hash_
         assert not keys.find(hash_ ^ 1 << 17)
+
+
+def test_no_changed_bit_finds_another_sample(tmp_path: Path) -> None:
+    """Of two samples with one key, the second would be the first."""
+    path = tmp_path / "x.keys"
+    build_keys(str(path), [shard(tmp_path, [("a", 1), ("a", 1), ("b", 1)])], None)
+    whole, sought = path.read_bytes(), hash_of(b"a")
+    assert len(Keys(str(path)).find(sought)) == 2
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(FormatError, match=r"checksum is wrong|not an index of keys"):
+            Keys(str(path)).find(sought)
+
+
+def test_damage_in_one_block_of_many(tmp_path: Path) -> None:
+    """Searches that end in another block find what is there, or are an error."""
+    path, dice = tmp_path / "x.keys", random.Random(3)
+    hashes = [dice.getrandbits(64) for _ in range(3 * BLOCK // 16)] + [1 << 63] * 5
+    write(path, hashes)
+    with open(path, "r+b") as file:
+        file.seek(BLOCK)
+        file.write(dice.randbytes(BLOCK))
+    found = errors = 0
+    for hash_ in [1 << 63, *dice.sample(hashes, 600)]:
+        keys = Keys(str(path))
+        for sought in (hash_, hash_ ^ 1 << 20):
+            try:
+                assert len(keys.find(sought)) == hashes.count(sought)
+                found += 1
+            except FormatError:
+                errors += 1
+    assert found > 500 and errors > 300
+    for read in (lambda: keys.repeated, keys.check):
+        with pytest.raises(FormatError, match="its checksum is wrong: index with --force"):
+            read()
 
 
 @pytest.mark.parametrize("damage", [b"", b"TOUCHKEY", lambda data: data[:-1], lambda data: data + b"x"])

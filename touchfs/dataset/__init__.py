@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from touchfs.catalog.key_endings import Endings, may_clash
 from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
 from touchfs.catalog.table_builder import encode_key
-from touchfs.errors import ChangedError, SourceError
+from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import can_be_cut
@@ -99,12 +99,15 @@ class Dataset:
     `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
     paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
     `left_out` is what the search for its shards left out. `split` is the split that was asked for, None for all shards.
+    `index_again` makes the catalog of a shard again if it is damaged; without it that is an error. `damaged` are files
+    of the index that were damaged, and made again, when the dataset was opened.
     `interleaved` has the same shards with other catalogs, those of interleaved samples: only shards that have such
     samples, None if no shard has any.
     """
 
     interleaved: Dataset | None = None
     left_out: LeftOutFiles = LeftOutFiles()
+    damaged: Sequence[str] = ()
 
     def __init__(
         self,
@@ -115,12 +118,14 @@ class Dataset:
         moved_from: str = "",
         unseen: Collection[str] = frozenset(),
         split: str | None = None,
+        index_again: Callable[[Shard], None] | None = None,
     ) -> None:
         self.source = source
         self.split = split
         self.moved_from = moved_from
         self.unseen = unseen
         self.limits = limits
+        self.index_again = index_again
         self.shards = tuple(shards)
         self.keys = keys
         self._tables: dict[int, Table] = {}
@@ -135,12 +140,18 @@ class Dataset:
         return (shard.source(name) for shard in self.shards for name in shard.files)
 
     def catalog(self, position: int) -> Catalog:
-        """Map the catalog of the shard at a position.
+        """Map the catalog of the shard at a position. One that is damaged is made again first.
 
-        Raises ChangedError if it was replaced since the dataset was opened.
+        Raises ChangedError if it was replaced since the dataset was opened, and as `Catalog` and `index_again`.
         """
         shard = self.shards[position]
-        catalog = Catalog(shard.catalog, shard.path)
+        try:
+            catalog = Catalog(shard.catalog, shard.path)
+        except FormatError:
+            if self.index_again is None:
+                raise
+            self.index_again(shard)
+            catalog = Catalog(shard.catalog, shard.path)
         if dict(catalog.facts.files) != shard.files or catalog.facts.unmeasured != shard.unmeasured:
             raise ChangedError("its catalog was made anew: `touchfs reload`, or mount again", path=shard.path)
         return catalog

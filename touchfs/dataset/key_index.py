@@ -15,17 +15,32 @@ if TYPE_CHECKING:
 
 
 def open_keys(
-    path: str, source: str, shards: Sequence[Shard], executor: Executor | None, distrusted: list[str], *, force: bool
+    path: str,
+    source: str,
+    shards: Sequence[Shard],
+    executor: Executor | None,
+    distrusted: list[str],
+    damaged: list[str],
+    *,
+    force: bool,
 ) -> Keys | str:
-    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none."""
+    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none.
+
+    The path is added to `damaged` if what is there is damaged, and the reason to `distrusted` if it is not trusted.
+    """
     identities = [shard.identity for shard in shards]
     known = None
     if not force:
         try:
             known = Keys(path, source)
+            if known.identities != join_identities(identities):
+                known.check()  # its entries become those of another index
         except UntrustedError as error:
             distrusted.append(str(error))
-        except (NotFoundError, FormatError, SourceError):
+        except FormatError:
+            known = None
+            damaged.append(path)
+        except (NotFoundError, SourceError):
             known = None
     if known is None or known.identities != join_identities(identities):
         from touchfs.catalog.key_builder import build_keys  # an index that is there is opened without it

@@ -216,7 +216,9 @@ class Samples(Sequence[Sample]):
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset
         no_keys = "an index of keys is not sent to other processes"
-        dataset = Dataset(full.source, full.shards, no_keys, full.limits, split=full.split)
+        dataset = Dataset(
+            *(full.source, full.shards, no_keys, full.limits), split=full.split, index_again=full.index_again
+        )
         return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
 
     def __repr__(self) -> str:

@@ -5,6 +5,9 @@ has, for each shard, the identities of its files when its catalog was made. No c
 its shard is read. If a shard is new or has changed, its catalog is made first; `touchfs index` does nothing else. A
 dataset file is only a summary: without it, catalogs are opened to see which shards they belong to.
 
+Files of an index have checksums, which are compared before they are used. A damaged catalog is made again, whether it
+is found by an opening or by a use.
+
 A compressed shard is decompressed first (`touchfs.indexing.preparing`), unless its decompressed form exists already.
 
 The index of keys, one file over all shards and made last, finds the samples of a key. Everything else works without it.

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from touchfs import jobs
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.dataset import Shard
-from touchfs.errors import TouchfsError, UntrustedError
+from touchfs.errors import FormatError, TouchfsError, UntrustedError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
-from touchfs.posix.paths import is_url
+from touchfs.indexing.preparing import is_notice
+from touchfs.posix.paths import is_url, shown
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
+
+log = logging.getLogger(__name__)
 
 # Bytes of a shard above which its samples may be visited by several processes: less takes a second in one.
 _BIG = 1 << 23
@@ -38,7 +43,10 @@ class IndexTask:
 
 
 def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
-    """True if the catalog of a shard is there as it was written, and is trusted. Why it is not trusted is added."""
+    """True if the catalog of a shard is there as it was written, and is trusted. Why it is not trusted is added.
+
+    One of another size may be as good: another dataset that has the shard made it again, with the length of recordings.
+    """
     try:
         return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
     except UntrustedError as error:
@@ -48,9 +56,18 @@ def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
         return False
 
 
-def index_shards(
-    tasks: Sequence[IndexTask], executor: Executor | None, progress: Progress
-) -> Iterator[tuple[Shard, str, bool]]:
+class IndexedShard(NamedTuple):
+    """A shard with its catalog, and whether that was made now. `untrusted` is the reason why one that was there is not
+    trusted, or "". `is_damaged` is true if one was damaged.
+    """
+
+    shard: Shard
+    is_new: bool
+    untrusted: str
+    is_damaged: bool
+
+
+def index_shards(tasks: Sequence[IndexTask], executor: Executor | None, progress: Progress) -> Iterator[IndexedShard]:
     """Index shards, and yield for each the result of `index_shard`. `progress` is called with the bytes of shards."""
     sized = [(task, task.path, sum(file.size for file in (task.files or {}).values())) for task in tasks]
     # A shard with most of the bytes would keep one process busy when all others are done.
@@ -60,25 +77,35 @@ def index_shards(
     yield from jobs.run_sized(partial(index_shard, executor=executor), big, progress=progress)
 
 
-def index_shard(task: IndexTask, executor: Executor | None = None) -> tuple[Shard, str, bool]:
-    """Index one shard, parts of it in the executor's processes.
-
-    Returns it, the reason why an existing catalog is not trusted, or "", and whether a catalog was made.
-    """
-    facts, problem, is_new = None, "", False
+def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedShard:
+    """Index one shard, parts of it in the executor's processes, unless it has a catalog."""
+    facts, untrusted, is_damaged = None, "", False
     try:
         facts = None if task.force else _known_facts(task)
     except UntrustedError as error:
-        problem = str(error)
+        untrusted = str(error)
+    except FormatError:
+        is_damaged = True
+    is_new = facts is None
     if facts is None:
         make_place(os.path.dirname(task.catalog))
         # Looking at a shard of another store again would take several requests.
         files = task.files if is_url(task.path) else None
-        facts, is_new = (
-            make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor),
-            True,
-        )
-    return shard_of(task.path, task.catalog, facts), problem, is_new
+        facts = make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor)
+    return IndexedShard(shard_of(task.path, task.catalog, facts), is_new, untrusted, is_damaged)
+
+
+def index_again(options: Options, shard: Shard) -> None:
+    """Make the catalog of a shard again, which was found to be damaged when the shard was used."""
+    if not is_notice(shard):  # those are made by each opening
+        warn_of_damage(shard.catalog)
+        options = replace(options, partition=shard.partition)
+        make_catalog(shard.path, shard.catalog, options, shard.files, full=not shard.unmeasured)
+
+
+def warn_of_damage(path: str) -> None:
+    """Write a line to the log about a file of the index that is made again."""
+    log.warning("%s: is damaged, and made again", shown(path))
 
 
 def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
@@ -104,10 +131,12 @@ def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
 
 
 def _known_facts(task: IndexTask) -> Facts | None:
-    """The facts of the existing catalog, if it matches the shard as it was seen."""
+    """The facts of the existing catalog, if it matches the shard as it was seen. Raises FormatError if it is damaged,
+    and UntrustedError.
+    """
     try:
         facts = Catalog(task.catalog, task.path).facts
-    except UntrustedError:
+    except (FormatError, UntrustedError):
         raise
     except TouchfsError:
         return None

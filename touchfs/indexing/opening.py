@@ -16,7 +16,7 @@ from touchfs.dataset import Dataset, Shard, counted
 from touchfs.dataset.key_index import open_keys
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
-from touchfs.indexing.index_task import IndexTask, has_catalog, index_shards, shard_of
+from touchfs.indexing.index_task import IndexTask, has_catalog, index_again, index_shards, shard_of, warn_of_damage
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved_indexes import take_over
 from touchfs.indexing.place import make_place
@@ -55,7 +55,7 @@ class Opening:
     The directory `place` has its index, or will have it. `silent` are the shards that do not answer, and `look` is the
     one look at all others. `found` is what the search for shards says of each, by path. `shards` has those whose
     catalogs are there, by path: each step adds some, until none is missing. `distrusted` are reasons why files of
-    others are not used.
+    others are not used. `damaged` are damaged files of the index.
     """
 
     source: str
@@ -74,6 +74,7 @@ class Opening:
     found: dict[str, FoundShard] = field(default_factory=dict, init=False)
     shards: dict[str, Shard] = field(default_factory=dict, init=False)
     distrusted: list[str] = field(default_factory=list, init=False)
+    damaged: list[str] = field(default_factory=list, init=False)
     left_out: LeftOutFiles = field(default_factory=LeftOutFiles, init=False)
 
     def run(self) -> Dataset:
@@ -94,7 +95,7 @@ class Opening:
         self._save(dataset_file, known, shards, moved_from)
         dataset = self._assemble(shards, moved_from, unseen, fetched)
         hold(dataset, forms)
-        self._warn_of_distrusted()
+        self._warn()
         return dataset
 
     def _index_path(self, path: str, suffix: str) -> str:
@@ -217,13 +218,15 @@ class Opening:
             IndexTask(path, self._catalog_path(path), self._options_of(path), self.force, self.full, files)
             for path, files in self._missing(seen).items()
         ]
-        for shard, problem, is_new in index_shards(tasks, self.executor, self.progress):
-            self.shards[shard.path] = shard
-            self.distrusted += [problem] if problem else []
-            if is_new:
+        for indexed in index_shards(tasks, self.executor, self.progress):
+            shard = self.shards[indexed.shard.path] = indexed.shard
+            self.distrusted += [indexed.untrusted] if indexed.untrusted else []
+            if indexed.is_new:
                 self.indexed_now(shard.path)
-                if shard.path in fetched.catalogs:
-                    log.warning("%s: its published catalog is damaged: indexed again", shown(shard.path))
+            if indexed.is_damaged and shard.path in fetched.catalogs:
+                log.warning("%s: its published catalog is damaged: indexed again", shown(shard.path))
+            elif indexed.is_damaged:
+                self.damaged.append(shard.catalog)
 
     def _named(self, paths: Sequence[str]) -> list[Shard]:
         """The shards at these paths, with their names, and what the search for them says."""
@@ -261,10 +264,14 @@ class Opening:
             shards,
             self.executor,
             self.distrusted,
+            self.damaged,
             force=self.force,
         )
-        dataset = Dataset(self.source, shards, keys, self.options.limits, moved_from, unseen, self.options.split)
+        again = partial(index_again, self.options)
+        limits, split = self.options.limits, self.options.split
+        dataset = Dataset(self.source, shards, keys, limits, moved_from, unseen, split, again)
         dataset.left_out = self.left_out
+        dataset.damaged = self.damaged
         dataset.interleaved = open_interleaved(
             dataset,
             self._index_path,
@@ -273,11 +280,14 @@ class Opening:
             executor=self.executor,
             progress=self.finding_items,
             distrusted=self.distrusted,
+            damaged=self.damaged,
             without=fetched.without_items,
         )
         return dataset
 
-    def _warn_of_distrusted(self) -> None:
+    def _warn(self) -> None:
+        for path in self.damaged:
+            warn_of_damage(path)
         if self.distrusted:
             first, *others = self.distrusted
             rest = f" (and {counted(len(others), 'other file')})" if others else ""

@@ -22,7 +22,7 @@ from touchfs.manifest.wenet import build_wenet
 from touchfs.names import hex_digest
 
 # Of the file that has them (`touchfs.lists.stored`).
-VERSION = 1
+VERSION = 2
 # The one that is not made of pieces: `touchfs.lists.catalog`.
 CATALOG = "catalog.arrow"
 # The one of what others do not have.

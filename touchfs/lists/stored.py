@@ -5,7 +5,7 @@
                      for each list, the bytes of its pieces before each block and in all, and their number;
                      for catalog.arrow, its rows and the bytes of each column of texts, likewise
     header: JSON, where these tables are
-    u64 size of the header, 8s magic
+    u64 size of the header, 8s magic, u32 CRC-32 (zlib's) of all before, which is compared when a process opens the file
 
 The file's name is a hash of the shards, so it is made once for a dataset, whichever process needs it first.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
@@ -39,7 +40,7 @@ _ROWS = "utterances before each block"
 BLOCK = 256
 _MAGIC = b"TOUCHLST"
 _WORD = 8
-_TAIL = struct.Struct("<Q8s")
+_TAIL, _CHECKSUM = struct.Struct("<Q8s"), struct.Struct("<I")
 
 
 class StoredLists:
@@ -50,13 +51,14 @@ class StoredLists:
         with map_os_errors(file.path), open(open_trusted_unique(file.path), "rb") as opened:
             self._data = map_file(opened.fileno())
         try:
-            size, magic = _TAIL.unpack_from(self._data, len(self._data) - _TAIL.size)
-            if magic != _MAGIC:
+            end = len(self._data) - _TAIL.size - _CHECKSUM.size
+            size, magic = _TAIL.unpack_from(self._data, end)
+            checksum = zlib.crc32(self._data[: -_CHECKSUM.size])
+            if magic != _MAGIC or self._data[-_CHECKSUM.size :] != _CHECKSUM.pack(checksum):
                 raise ValueError(magic)
-            end = len(self._data) - _TAIL.size
             self._tables: dict[str, list[int]] = json.loads(bytes(self._data[end - size : end]))
         except (ValueError, struct.error) as error:
-            raise FormatError("not the lists of a dataset: remove it", path=file.path) from error
+            raise FormatError("damaged, or not the lists of a dataset: remove it", path=file.path) from error
 
     def _table(self, name: str) -> NDArray[np.int64]:
         """A table of int64 by its name."""
@@ -119,7 +121,11 @@ def build_lists(
     for with_speakers in (False, True):
         with closing(SortedRecords(directory, memory)) as found:
             if found.add(dataset, with_speakers=with_speakers, progress=progress):
-                yield from _build(found)
+                checksum = 0
+                for piece in _build(found):
+                    checksum = zlib.crc32(piece, checksum)
+                    yield piece
+                yield _CHECKSUM.pack(checksum)
                 return
 
 

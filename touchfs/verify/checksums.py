@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, TouchfsError, map_os_errors
-from touchfs.format.arrow.build import build_file
-from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.indexing.moved_indexes import checksums_of
 from touchfs.names import hex_digest
 from touchfs.posix.trust import atomic_own_file, open_trusted
@@ -49,7 +48,7 @@ def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
     with map_os_errors(path), open(open_trusted(path, shard.path), "rb") as file:
         data = map_file(file.fileno())
     try:
-        parsed = parse_file(data)
+        parsed = parse_sealed(data)
         facts = json.loads(parsed.metadata["touchfs"])
         if facts["version"] != _VERSION or facts["identity"] != _identity(shard):
             return None
@@ -79,5 +78,5 @@ def save_checksums(shard: Shard, checksums: NDArray[np.uint32]) -> None:
     """Write the checksums of a shard. Raises UnwritableError or SourceError."""
     path, facts = checksums_path(shard), {"version": _VERSION, "identity": _identity(shard)}
     with atomic_own_file(path) as file:
-        for piece in build_file(_COLUMN, [{"crc32c": checksums}], {"touchfs": json.dumps(facts)}):
+        for piece in build_sealed(_COLUMN, [{"crc32c": checksums}], {"touchfs": json.dumps(facts)}):
             file.write(piece)

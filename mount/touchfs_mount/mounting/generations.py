@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
-from touchfs.errors import StateError
+from touchfs.errors import FormatError, StateError
 from touchfs.indexing.preparing import hold_all
 from touchfs.iterators.store_place import StorePlace
 from touchfs.store.plans import SharedPlans
@@ -69,7 +69,11 @@ class Generations:
         modes = self._request.modes if access is None else access.modes(ids)
         list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
         if list_by_key and isinstance(dataset.keys, Keys):
-            dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
+            try:
+                dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
+            except FormatError as error:
+                log.warning("there is no by-key/: %s", error)
+                dataset.keys = str(error)
         prefix = self._request.options.path if prefix is None else prefix
         verify = self._request.verify
         if verify and (lacking := without_checksums(dataset)):

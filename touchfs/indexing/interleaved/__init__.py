@@ -12,20 +12,21 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.catalog.key_endings import NO_ENDINGS
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
+from touchfs.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.format.parquet import is_parquet
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.far_shards import run_shards
-from touchfs.indexing.index_task import has_catalog
+from touchfs.indexing.index_task import has_catalog, warn_of_damage
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.names import hex_digest
 from touchfs.progress import Progress
 from touchfs.shard.open import keys_are_paths
-from touchfs.shard.options import Options
+from touchfs.shard.options import INTERLEAVED, Options
 
 # In the names of all files of these indexes, behind the name of the shard's or dataset's own
 ITEMS = ".items-"
@@ -41,13 +42,15 @@ def open_interleaved(
     executor: Executor | None,
     progress: Progress,
     distrusted: list[str],
+    damaged: list[str],
     without: Collection[str] = (),
 ) -> Dataset | None:
     """The shards of a dataset that have interleaved samples, with the catalogs of these; None if there are none.
 
     Makes the catalogs that are missing. `index_path(path, suffix)` is the path of an index file for a shard or the
     source. The shards at the paths `without` are known to have no such samples. `progress` is called with the bytes of
-    shards that are done and their total. Why files of others are not used is added to `distrusted`. Raises
+    shards that are done and their total. Why files of others are not used is added to `distrusted`, and catalogs that
+    were damaged to `damaged`. Raises
     UntrustedError, UnwritableError or SourceError if the index cannot be used or written.
     """
     # A list of shards may name one twice.
@@ -75,7 +78,8 @@ def open_interleaved(
         for shard in candidates
         if shard.path not in found and shard.path not in dataset.unseen
     ]
-    for made in run_shards(_index_items, tasks, executor, progress):
+    for made, damaged_catalog in run_shards(_index_items, tasks, executor, progress):
+        damaged += [damaged_catalog] if damaged_catalog else []
         if made is not None:
             found[made.path] = made
     if (file := DatasetFile(dataset.source, found)) != known:
@@ -88,7 +92,13 @@ def open_interleaved(
     ]
     if not shown:
         return None
-    return Dataset(dataset.source, shown, _NO_KEYS, dataset.limits, unseen=dataset.unseen, split=dataset.split)
+    again = partial(_index_again, options)
+    return Dataset(
+        *(dataset.source, shown, _NO_KEYS, dataset.limits),
+        unseen=dataset.unseen,
+        split=dataset.split,
+        index_again=again,
+    )
 
 
 def items_suffix(options: Options) -> str:
@@ -110,28 +120,45 @@ class _ItemTask:
     force: bool
 
 
-def _index_items(task: _ItemTask) -> Shard | None:
-    """Index the items of a shard. A shard without interleaved samples has no catalog; None if it cannot be read now."""
+def _index_items(task: _ItemTask) -> tuple[Shard | None, str]:
+    """Index the items of a shard. A shard without interleaved samples has no catalog; None if it cannot be read now.
+
+    The text is the path of the catalog if it was damaged, or "".
+    """
     from touchfs.indexing.interleaved.catalog import make_item_catalog  # with what reads samples, as in `make_catalog`
 
-    shard = task.shard
+    shard, facts, damaged = task.shard, None, ""
     try:
         facts = None if task.force else _known_facts(task)
+    except FormatError:
+        damaged = task.catalog
+    try:
         facts = facts or make_item_catalog(shard, task.catalog, task.options)
     except (UntrustedError, UnwritableError):
         raise
     except TouchfsError:
-        return None
-    return _with_facts(shard, task.catalog, facts) if facts is not None else replace(shard, catalog="", catalog_size=0)
+        return None, damaged
+    if facts is None:
+        return replace(shard, catalog="", catalog_size=0), damaged
+    return _with_facts(shard, task.catalog, facts), damaged
+
+
+def _index_again(options: Options, shard: Shard) -> None:
+    from touchfs.indexing.interleaved.catalog import make_item_catalog  # as in `_index_items`
+
+    warn_of_damage(shard.catalog)
+    make_item_catalog(shard, shard.catalog, replace(options, kind=INTERLEAVED))  # it is known to have some
 
 
 def _known_facts(task: _ItemTask) -> Facts | None:
     """The facts of a catalog that exists, as after data and index were moved together; None if it is not current.
 
-    One that is not trusted is made anew, as if it were not there.
+    One that is not trusted is made anew, as if it were not there. Raises FormatError for one that is damaged.
     """
     try:
         facts = Catalog(task.catalog, task.shard.path).facts
+    except FormatError:
+        raise
     except TouchfsError:
         return None
     return facts if facts.files == task.shard.files else None

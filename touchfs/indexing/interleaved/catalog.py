@@ -58,6 +58,6 @@ def _open(shard: Shard, options: Options) -> InterleavedReader | None:
         from touchfs.indexing.interleaved.parquet_samples import open_parquet_samples  # with pyarrow
 
         return open_parquet_samples(shard.path, shard.files, options)
-    if options.kind != INTERLEAVED and not looks_interleaved(shard, options.limits):
+    if options.kind != INTERLEAVED and not looks_interleaved(shard, options):
         return None
     return TarSamples(shard.path, shard.files, options)

@@ -149,4 +149,5 @@ def _subset(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
                 raise UsageError(f"is not a file of the field {field!r}", path=paths[position])
         if shard is not None:
             shards.append(shard)
-    return Dataset(dataset.source, shards, "an index of keys is of a whole dataset", dataset.limits)
+    reason = "an index of keys is of a whole dataset"
+    return Dataset(dataset.source, shards, reason, dataset.limits, index_again=dataset.index_again)
