@@ -29,7 +29,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 7
+VERSION = 8
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -80,9 +80,9 @@ class Facts:
 
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. With
-    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
-    files (`touchfs.catalog.ends`), or empty. `regrouped` counts the files that version 0.1 put into other samples.
-    `labels` are the class labels of a table; `classes` are the names of the classes of each column that has some.
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files that
+    version 0.1 put into other samples. `labels` are the class labels of a table; `classes` are the names of the classes
+    of each column that has some.
     """
 
     files: Files
@@ -94,7 +94,6 @@ class Facts:
     report: str
     keys_are_paths: bool = False
     timed: int = 0
-    digest: str = ""
     endings: Endings = NO_ENDINGS
     segments: int = 0
     unmeasured: int = 0
@@ -108,7 +107,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured", "regrouped"), (int,)
     ),
-    **dict.fromkeys(("report", "digest"), (str,)),
+    "report": (str,),
     "seconds": (float, int),
     "keys_are_paths": (bool,),
 }

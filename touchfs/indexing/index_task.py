@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from touchfs import jobs
@@ -15,9 +15,9 @@ from touchfs.errors import TouchfsError, UntrustedError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
-from touchfs.posix.paths import is_url
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
+from touchfs.shard.open import renewed
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 
@@ -65,19 +65,21 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> tuple[Shar
 
     Returns it, the reason why an existing catalog is not trusted, or "", and whether a catalog was made.
     """
-    facts, problem, is_new = None, "", False
+    known, files, problem = None, task.files, ""
     try:
-        facts = None if task.force else _known_facts(task)
+        known = Catalog(task.catalog, task.path).facts
     except UntrustedError as error:
         problem = str(error)
-    if facts is None:
+    except TouchfsError:
+        pass
+    if known is not None and files is not None:
+        files = renewed(task.path, known.files, files)
+    is_new = known is None or task.force or known.files != files or (task.full and known.unmeasured > 0)
+    if known is None or files is None or is_new:
         make_place(os.path.dirname(task.catalog))
-        # Looking at a shard of another store again would take several requests.
-        files = task.files if is_url(task.path) else None
-        facts, is_new = (
-            make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor),
-            True,
-        )
+        facts = make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor)
+    else:
+        facts = replace(known, files=files)
     return shard_of(task.path, task.catalog, facts), problem, is_new
 
 
@@ -101,14 +103,3 @@ def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
         unmeasured=facts.unmeasured,
         regrouped=facts.regrouped,
     )
-
-
-def _known_facts(task: IndexTask) -> Facts | None:
-    """The facts of the existing catalog, if it matches the shard as it was seen."""
-    try:
-        facts = Catalog(task.catalog, task.path).facts
-    except UntrustedError:
-        raise
-    except TouchfsError:
-        return None
-    return facts if facts.files == task.files and not (task.full and facts.unmeasured) else None
