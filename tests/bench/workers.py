@@ -5,8 +5,7 @@ no second worker. Slices of 5 s of a FLAC recording of 48 kHz are read by four t
 two, in turn. What the readers use of the same processors is not there for the children, so the table has the rate, and
 the rate with processors to themselves: divided by the part of them that the readers leave.
 
-And segments and steps of an iterator from mounts with one and with two workers. One worker computes steps in advance
-(`touchfs/iterators/precompute.py`), two cannot; that is why `--workers` is 1 by default.
+And segments and steps of an iterator from mounts with one and with two workers.
 """
 
 import io

@@ -75,7 +75,7 @@ def test_other_data_at_the_old_path_do_not_disturb_those_that_were_moved(data):
     assert [shard.samples for shard in dataset.shards if shard.name == "lines"] == [5]
 
 
-@pytest.mark.parametrize("place", [0, 100_000, -1])
+@pytest.mark.parametrize("place", [0, -1])
 def test_data_that_only_look_like_those_that_were_indexed_are_indexed(data, place):
     """Of the same size, time and inode, as after a change whose time was set back."""
     moved = data.rename(data.with_name("moved"))
@@ -85,7 +85,7 @@ def test_data_that_only_look_like_those_that_were_indexed_are_indexed(data, plac
         changing.seek(place % before.st_size if place else 0)
         changing.write(b"\1")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert indexed(moved) == [] if 70_000 < place < 380_000 else ["speech"]
+    assert indexed(moved) == ["speech"]
 
 
 def test_an_index_with_other_options_is_not_taken(data):

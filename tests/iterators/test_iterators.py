@@ -28,11 +28,13 @@ from touchfs.indexing import open_dataset
 from touchfs.iterators import live_graph
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFile, OpenFiles
+from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.spec import build_graph, parse_spec, select_samples
 from touchfs.node.transform.repeater import RepeaterIteration
 from touchfs.select.selection import Selector
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
+from touchfs.store.patience import without_waiting
 from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 
@@ -343,26 +345,36 @@ class TestStates:
         wanted = iterators.read(iterator, "peek")
         opened = files.open(iterator, "next")
         assert opened.read_nowait(0, 1 << 20) is None
-        files.precompute.compute_text(opened.id, iterator, "next")
-        assert files.precompute.take_text(opened.id) is None
         assert iterators.read(iterator, "position") == "0\n"
         assert whole(opened).decode() == wanted
 
+    def test_what_comes_next_is_prefetched_while_others_may_step(self, store, dataset):
+        """A prefetch may compute a whole block, and start threads."""
+        told = []
+
+        class Following(Prefetch):
+            def follow(self, graph):
+                told.append(without_waiting(others.read, iterator, "next"))
+
+        with closing(StateStore(store.path)) as other:
+            others, iterators = Iterators(other, dataset), Iterators(store, dataset, prefetch=Following(1))
+            iterator = made(iterators)
+            same = made(iterators, "same", batch=4)
+            first = iterators.read(iterator, "next")
+            third = whole(opening(iterators, store).open(iterator, "next")).decode()
+            assert first + told[0] + third + told[1] == others.read(same, "next")
+
     @pytest.mark.parametrize("steps", range(1, 10))
-    def test_what_was_worked_out_is_not_told_when_the_batch_is_another_one(
+    def test_another_process_writes_the_batch_where_a_block_may_end(
         self, iterators, store, dataset, shards, monkeypatch, steps
     ):
-        """Where a block ends, to write the batch leaves the iterator's place as it is."""
+        """There, the position stays as it is."""
         monkeypatch.setattr(live_graph, "_BLOCK", 4)
         iterator, files = made(iterators), opening(iterators, store)
         for _ in range(steps):
             iterators.read(iterator, "next")
-        files.precompute.compute_step(iterator)
         Iterators(store, dataset).write(iterator, "batch", 2)
-        opened = files.open(iterator, "next")
-        files.precompute.compute_text(opened.id, iterator, "next")
-        text = files.precompute.take_text(opened.id) or whole(opened)
-        assert text.decode().splitlines() == shards[1][steps : steps + 2]
+        assert whole(files.open(iterator, "next")).decode().splitlines() == shards[1][steps : steps + 2]
         assert iterators.read(iterator, "position") == f"{steps + 2}\n"
 
     def test_why_an_open_of_next_fails_is_told(self, iterators, store, tmp_path):
@@ -952,34 +964,15 @@ class Machine(RuleBasedStateMachine):
             assert self.iterators.read(self.each(name), "next").splitlines() == wanted
             self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
 
-    @rule(name=names, plan=st.lists(st.tuples(*[st.booleans()] * 4), min_size=1, max_size=5))
-    def step_as_a_mount_does(self, name, plan):
-        """With what is made while there is nothing else to do, or not."""
-        for ahead, before, undone, after in plan if name in self.model else []:
+    @rule(name=names, steps=st.integers(1, 5))
+    def step_as_a_mount_does(self, name, steps):
+        for _ in range(steps if name in self.model else 0):
             spec, number, position = self.model[name]
             wanted = self.order(spec, number)[position : position + spec["batch"]]
-            opened, precompute = self.files.open(self.each(name), "next"), self.files.precompute
-            if before:
-                precompute.compute_step(self.each(name))
-            if ahead:
-                precompute.compute_text(opened.id, self.each(name), "next")
-            if undone:
-                precompute.rollback()
-            text = precompute.take_text(opened.id)
-            assert text is None or (ahead and not undone)
-            told = whole(opened)
-            assert text in (told, None)
-            assert told.decode().splitlines() == wanted
-            if after:
-                precompute.compute_step(self.each(name))
+            opened = self.files.open(self.each(name), "next")
+            assert whole(opened).decode().splitlines() == wanted
             assert opened.release() is None
             self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
-
-    @rule(name=names, file=st.sampled_from(["next", "peek", "token", "position", "spec"]))
-    def make_ahead_for_nobody(self, name, file):
-        if name in self.model:
-            opened = self.files.open(self.each(name), file)
-            self.files.precompute.compute_text(opened.id, self.each(name), file)
 
     @rule(name=names, target=tokens)
     def save(self, name):
@@ -1015,7 +1008,6 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def another_process(self):
         """There are two, which take turns."""
-        self.files.precompute.rollback()  # as one does before it sleeps
         mine, other = (self.store, self.files, self.iterators), self.other
         if other is None:
             self.opened()

@@ -26,7 +26,6 @@ class Worker(ControlFiles):
     def __init__(self, table, store, dataset):
         self.store, self.iterators = store, Iterators(store, dataset)
         files = OpenFiles(self.iterators, Opens(store, table, os.getpid()))
-        self.precompute = files.precompute
         super().__init__(table, files, OwnTexts())
 
 
@@ -86,63 +85,15 @@ def test_all_workers_read_the_text_that_the_first_one_made(workers):
     assert whole(workers[0].file(handle)) == ""
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_read_that_comes_after_the_release_makes_no_step(workers, iterator, ahead):
+def test_a_read_that_comes_after_the_release_makes_no_step(workers, iterator):
     worker = workers[0]
     whole(worker.open(file_inode(iterator, "next"))[1])
     for releaser in workers:
-        handle, file = worker.open(file_inode(iterator, "next"))
-        file.expect_read()
-        if ahead:
-            worker.precompute.run()
-        if releaser is not worker:
-            worker.precompute.rollback()  # it has slept
+        handle, _ = worker.open(file_inode(iterator, "next"))
         assert releaser.release(handle) is None
-        worker.precompute.rollback()
         for reader in workers:
             assert whole(reader.file(handle)) == ""
     assert worker.iterators.read(iterator, "position") == "1\n"
-
-
-def test_an_expected_text_is_precomputed_and_kept_until_the_worker_sleeps(workers, iterator):
-    worker, other = workers[:2]
-    wanted = iter(KEYS)
-    for turn in range(6):
-        handle, file = worker.open(file_inode(iterator, "next"))
-        file.expect_read()
-        worker.precompute.run()
-        if turn:  # at the first there was no graph yet
-            assert other.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
-            assert other.open(file_inode(iterator, "next"))[1].read_nowait(0, 100) is None
-        if turn % 2:
-            worker.precompute.rollback()
-            assert other.iterators.read(iterator, "next") == next(wanted) + "\n"
-        assert whole(file) == next(wanted) + "\n"
-        worker.precompute.run()
-        worker.release(handle)
-
-
-def test_a_text_waits_for_its_read_while_other_requests_are_answered(workers, iterator):
-    """`cat` asks for the attributes of a file between opening and reading it, and then the worker is idle again."""
-    worker = workers[0]
-    worker.precompute.is_on = True
-    whole(worker.open(file_inode(iterator, "next"))[1])
-    _, file = worker.open(file_inode(iterator, "next"))
-    file.expect_read()
-    for _ in range(3):
-        worker.precompute.run()
-        assert worker.precompute.has_text
-        assert not worker.precompute.has_work
-    assert worker.precompute.take_text(file.id) == f"{KEYS[1]}\n".encode()
-    assert worker.precompute.has_work  # the step after it
-
-
-def test_nothing_is_to_be_computed_while_that_is_off(workers, iterator):
-    worker = workers[0]
-    worker.open(file_inode(iterator, "next"))[1].expect_read()
-    assert not worker.precompute.has_work
-    worker.precompute.is_on = True
-    assert worker.precompute.has_work
 
 
 def test_attributes_are_told_without_the_store_for_a_second(workers, iterator, monkeypatch):

@@ -1,6 +1,7 @@
 """Steps through `.touchfs/iterators/`, whatever happens meanwhile: each sample once, and never a step that is lost."""
 
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -10,14 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mount_numbers import numbers_of
-from mounts import is_waiting, kill_workers_while
+from mounts import WAYS, is_waiting, kill_workers_while, touchfs, ways
+from processes import runs
 from small_disks import AS_ROOT, fill, refused, small_disk
 from waiting import wait_until
 
@@ -113,7 +115,6 @@ DURABILITIES = ["os", pytest.param("fsync", marks=pytest.mark.variant)]
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers, tmp_path, durability):
-    """What its worker made ahead is undone before the worker sleeps."""
     state = tmp_path / "state"
     mounted, other = (
         mount(numbers, "--state-dir", state, "--durability", durability, name=name) for name in ("mnt", "other")
@@ -133,7 +134,6 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
-    """It may have made the step ahead. Nobody was told of it."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
@@ -147,6 +147,68 @@ def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path,
             if number % 2:
                 assert opened.read().decode() == f"{next(wanted)}\n"
         assert said(train, "position") == f"{2 * (number + 1) + (number + 1) // 2}\n"
+
+
+@pytest.mark.parametrize("way", ways("one-worker", "trio"))
+def test_a_worker_that_is_stopped_between_open_and_read_holds_nobody_up(mount, numbers, tmp_path, way):
+    state = tmp_path / "state"
+    mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000, *WAYS[way])
+    other = mount(numbers, "--state-dir", state, name="other")
+    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    same, wanted = other.path / ".touchfs" / "iterators" / "train", steps(numbers, shuffle=True, seed=7)
+    (worker,) = mounted.workers()
+    for number in (signal.SIGCONT, signal.SIGKILL):
+        assert said(train, "next") == f"{next(wanted)}\n"
+        with open(train / "next", "rb", 0) as opened:
+            os.kill(worker, signal.SIGSTOP)
+            for _ in range(3):
+                assert said(same, "next") == f"{next(wanted)}\n"
+            done = touchfs("iterator", "next", numbers, "train", "--state-dir", state)
+            assert (done.stdout, done.stderr) == (f"{next(wanted)}\n", "")
+            os.kill(worker, number)
+            assert opened.read().decode() == f"{next(wanted)}\n"
+    assert said(train, "position") == "12\n"
+
+
+def test_a_worker_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount, numbers, tmp_path):
+    """If it has the lock of the state, it is replaced."""
+    state = tmp_path / "state"
+    mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000)
+    other = mount(numbers, "--state-dir", state, name="other")
+    train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+    same, dice, told = other.path / ".touchfs" / "iterators" / "train", random.Random(5), []
+    ended, killed = threading.Event(), set[int]()
+
+    def worker() -> int:
+        """One that was not killed, though the supervisor may have replaced it since."""
+        wait_until(lambda: set(mounted.workers()) - killed)
+        return (set(mounted.workers()) - killed).pop()
+
+    def step_on() -> list[str]:
+        keys = []
+        while not ended.is_set():
+            keys.append(said(train, "next").strip())
+        return keys
+
+    with ThreadPoolExecutor(1) as thread:
+        stepping = thread.submit(step_on)
+        try:
+            for number in 6 * (signal.SIGCONT, signal.SIGKILL):
+                time.sleep(0.02 * dice.random())
+                stopped = worker()
+                with suppress(ProcessLookupError):  # it was replaced
+                    os.kill(stopped, signal.SIGSTOP)
+                    told += [said(same, "next").strip() for _ in range(3)]
+                    os.kill(stopped, number)
+                if number == signal.SIGKILL or not runs(stopped):
+                    killed.add(stopped)
+        finally:
+            ended.set()
+        keys = stepping.result(60)
+    wanted = list(islice((key for key in steps(numbers, shuffle=True, seed=7) if key), len(told + keys)))
+    assert Counter(told + keys) == Counter(wanted)
+    assert in_order(told, wanted) and in_order(keys, wanted)
+    assert int(said(train, "epoch")) * COUNT + int(said(train, "position")) == len(wanted)
 
 
 def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):

@@ -333,7 +333,7 @@ class TestLater:
 
     def test_who_must_not_wait_does_not_connect(self, later):
         with pytest.raises(WouldWaitError):
-            without_waiting(later.transaction().begin)
+            without_waiting(later.transaction().__enter__)
 
 
 class TestWaiting:
@@ -354,9 +354,9 @@ class TestWaiting:
         with closing(StateStore(path)) as other, other.transaction() as connection:
             connection.execute("DELETE FROM shard")
             looking = store.transaction(write=False)
-            connection = without_waiting(looking.begin)
+            connection = without_waiting(looking.__enter__)
             assert connection.execute("SELECT count(*) FROM shard").fetchone() == (1,)
-            looking.end(None)
+            looking.__exit__(None, None, None)
 
     def test_work_is_no_waiting(self):
         patience = Patience(0.02)

@@ -8,6 +8,8 @@ import trio
 from scripted import KILLED
 from touchfs_mount.loop.loop import ALL_PARKED, BUSY_SINCE, REQUESTS
 from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
+from touchfs_mount.requests.strikes import ON_LOOP
+from touchfs_mount.supervision import stuck
 
 from touchfs.errors import MountError
 
@@ -95,6 +97,28 @@ async def test_a_busy_worker_is_killed_when_it_is_stuck(scene, nursery, autojump
     assert 10 < when - since <= 11
     assert mounted.shared.counters[1][BUSY_SINCE] == 0
     assert mounted.zygote.workers.keys() == {0, 1}
+    mounted.zygote.end_session()
+
+
+@pytest.mark.parametrize(("runs", "is_stopped", "kills"), [(True, True, 1), (True, False, 0), (False, True, 0)])
+async def test_a_worker_that_is_stopped_in_a_request(
+    scene, nursery, autojump_clock, monkeypatch, caplog, runs, is_stopped, kills
+):
+    """It may hold the lock of a store that others use. One that runs nothing may stay stopped."""
+    mounted = scene(workers=2)
+    await mounted.begin(nursery)
+    since = trio.current_time()
+    stopped = {mounted.zygote.workers[1]} if is_stopped else set()
+    monkeypatch.setattr(stuck, "is_suspended", stopped.__contains__)
+    mounted.shared.strikes.running(1)[ON_LOOP] = 7 * runs
+    await trio.sleep(0.9)
+    assert mounted.zygote.killed == []
+    await trio.sleep(1.1)
+    assert [number for _, number in mounted.zygote.killed] == [1] * kills
+    assert [text.split(") ")[1] for text in caplog.messages if "killing" in text] == kills * [
+        "was stopped in the middle of a request: killing it"
+    ]
+    assert trio.current_time() - since <= 2
     mounted.zygote.end_session()
 
 

@@ -115,8 +115,7 @@ def test_a_shard_that_cannot_be_read_gets_no_checksums(tmp_path):
 def test_problems_are_counted_and_not_all_told(tmp_path):
     write_tar(tmp_path / "a.tar", {f"{n:05}.txt": b"x" * 10 for n in range(PROBLEMS_LISTED + 49)})
     write_checksums(tmp_path)
-    for number in range(PROBLEMS_LISTED + 49):
-        flip_byte(tmp_path / "a.tar", 1024 * number + 512)
+    flip_byte(tmp_path / "a.tar", *[1024 * number + 512 for number in range(PROBLEMS_LISTED + 49)])
     done = run("verify", tmp_path)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2:] == [

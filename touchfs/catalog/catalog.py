@@ -80,9 +80,9 @@ class Facts:
 
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. With
-    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
-    files (`touchfs.catalog.ends`), or empty. `regrouped` counts the files that version 0.1 put into other samples.
-    `labels` are the class labels of a table; `classes` are the names of the classes of each column that has some.
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files that
+    version 0.1 put into other samples. `labels` are the class labels of a table; `classes` are the names of the classes
+    of each column that has some.
     """
 
     files: Files
@@ -94,7 +94,6 @@ class Facts:
     report: str
     keys_are_paths: bool = False
     timed: int = 0
-    digest: str = ""
     endings: Endings = NO_ENDINGS
     segments: int = 0
     unmeasured: int = 0
@@ -108,7 +107,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured", "regrouped"), (int,)
     ),
-    **dict.fromkeys(("report", "digest"), (str,)),
+    "report": (str,),
     "seconds": (float, int),
     "keys_are_paths": (bool,),
 }

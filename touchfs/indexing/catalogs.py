@@ -9,11 +9,10 @@ Each sample is visited once, in order. Its key, its rows and its names are kept 
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from contextlib import closing, suppress
+from contextlib import closing
 
 from touchfs import progress
 from touchfs.catalog.catalog import Facts, write_catalog
-from touchfs.catalog.ends import digest_ends
 from touchfs.control_characters import one_line
 from touchfs.errors import (
     ChangedError,
@@ -25,7 +24,14 @@ from touchfs.errors import (
 )
 from touchfs.indexing.report import THEN
 from touchfs.names import REPORT_STEM
-from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
+from touchfs.posix.paths import is_url
+from touchfs.shard.open import (
+    fingerprints_with_lists,
+    keys_are_paths,
+    open_shard,
+    renewed,
+    with_samples,
+)
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
@@ -45,7 +51,8 @@ def make_catalog(
 ) -> Facts:
     """Index one shard; with `full`, also the lengths of recordings that no header has.
 
-    `files` are its fingerprints, which are looked up by default. Whoever reads a file verifies its fingerprint.
+    `files` are its fingerprints, which are looked up by default; those of local files are looked up again. Whoever
+    reads a file verifies its fingerprint.
     The processes of an `executor` visit parts of the shard if it is of a kind that can be divided. A damaged shard
     raises no error: its catalog reports the damage. Raises LostWorkerError if one of the processes dies.
     """
@@ -55,8 +62,10 @@ def make_catalog(
 
     known, files = files, files or {}
     try:
-        if known is None:
-            files = fingerprints_with_lists(shard_path, Look())
+        # Looking at a shard of another store again would take several requests.
+        if known is None or not is_url(shard_path):
+            files = renewed(shard_path, files, fingerprints_with_lists(shard_path, Look()))
+        files = with_samples(shard_path, files)
         with progress.stage(_OPENING):
             opened = open_shard(shard_path, options, files)
         with closing(opened) as shard:
@@ -64,10 +73,6 @@ def make_catalog(
             with progress.stage(_SAMPLES, of=len(shard)):
                 made, remarks = visit(shard, shard_path, files, options, full=full, executor=executor)
             report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
-        digest = ""
-        if any(file.etag is None for file in files.values()):  # an etag tells more than the ends of a file
-            with suppress(TouchfsError):  # a file that no sample needs may be unreadable
-                digest = digest_ends(file_paths(shard_path, files))
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except LostWorkerError:  # says nothing about the shard
@@ -84,7 +89,6 @@ def make_catalog(
         report=report,
         keys_are_paths=keys_are_paths(shard_path, files),
         timed=made.timed,
-        digest=digest,
         endings=made.endings,
         segments=made.segments,
         unmeasured=made.unmeasured,

@@ -18,9 +18,10 @@ from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import is_notice
-from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths import shown
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
+from touchfs.shard.open import renewed
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 
@@ -79,19 +80,23 @@ def index_shards(tasks: Sequence[IndexTask], executor: Executor | None, progress
 
 def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedShard:
     """Index one shard, parts of it in the executor's processes, unless it has a catalog."""
-    facts, untrusted, is_damaged = None, "", False
+    known, files, untrusted, is_damaged = None, task.files, "", False
     try:
-        facts = None if task.force else _known_facts(task)
+        known = Catalog(task.catalog, task.path).facts
     except UntrustedError as error:
         untrusted = str(error)
     except FormatError:
         is_damaged = True
-    is_new = facts is None
-    if facts is None:
+    except TouchfsError:
+        pass
+    if known is not None and files is not None:
+        files = renewed(task.path, known.files, files)
+    is_new = known is None or task.force or known.files != files or (task.full and known.unmeasured > 0)
+    if known is None or files is None or is_new:
         make_place(os.path.dirname(task.catalog))
-        # Looking at a shard of another store again would take several requests.
-        files = task.files if is_url(task.path) else None
         facts = make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor)
+    else:
+        facts = replace(known, files=files)
     return IndexedShard(shard_of(task.path, task.catalog, facts), is_new, untrusted, is_damaged)
 
 
@@ -128,16 +133,3 @@ def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
         unmeasured=facts.unmeasured,
         regrouped=facts.regrouped,
     )
-
-
-def _known_facts(task: IndexTask) -> Facts | None:
-    """The facts of the existing catalog, if it matches the shard as it was seen. Raises FormatError if it is damaged,
-    and UntrustedError.
-    """
-    try:
-        facts = Catalog(task.catalog, task.path).facts
-    except (FormatError, UntrustedError):
-        raise
-    except TouchfsError:
-        return None
-    return facts if facts.files == task.files and not (task.full and facts.unmeasured) else None

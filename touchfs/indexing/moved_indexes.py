@@ -1,7 +1,7 @@
 """Indexes of data that were moved: reused if there is none for the new path.
 
 The dataset files of an index directory list all indexed shards, with the size, time and inode of each file. A move
-within a file system keeps all of these. If they match, and parts of the files match too (`touchfs.catalog.ends`), the
+within a file system keeps all of these. If they match, and the samples of the files (`touchfs.source.fingerprint`), the
 catalog gets a second name, that of the new path, where it is found from then on; so do its checksums. So reading the
 dataset files, and none of the data, replaces the indexing. If nothing was moved, the cost is small compared with the
 indexing.
@@ -14,12 +14,9 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from touchfs.catalog.catalog import Catalog
-from touchfs.catalog.ends import digest_ends
-from touchfs.errors import TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
 from touchfs.posix.trust import atomic_own_file
-from touchfs.shard.open import file_paths
+from touchfs.shard.open import with_samples
 from touchfs.source.fingerprint import Files, Fingerprint
 
 _CHECKSUMS_SUFFIX = ".crc32c"
@@ -46,7 +43,7 @@ def take_over(directory: str, shards: Mapping[str, tuple[Files, str]], name: Cat
             key = _key(shard.files, shard.partition)
             path = left.get(key)
             is_like = shard.catalog == name(shard.path, shard.partition) and not shard.report
-            if path is None or path == shard.path or not is_like or not _fits(path, shard.files, shard.catalog):
+            if path is None or path == shard.path or not is_like or not _fits(path, shard.files, shards[path][0]):
                 continue
             catalog = name(path, shard.partition)
             _link(shard.catalog, catalog)
@@ -63,12 +60,10 @@ def _key(files: Files, partition: str) -> tuple[str, tuple[tuple[str, Fingerprin
     return partition, tuple(sorted(files.items(), key=lambda item: item[0]))
 
 
-def _fits(path: str, files: Files, catalog: str) -> bool:
-    try:
-        digest = Catalog(catalog, path).facts.digest
-        return bool(digest) and digest == digest_ends(file_paths(path, files))
-    except TouchfsError:
-        return False
+def _fits(path: str, known: Files, files: Files) -> bool:
+    """True if the files of a shard are those that are `known`. Inodes are used again, and times can be set."""
+    found = with_samples(path, files)
+    return all(file.sample is not None and file.sample == known[name].sample for name, file in found.items())
 
 
 def _link(catalog: str, name: str) -> None:

@@ -38,7 +38,7 @@ from touchfs.progress import Progress
 from touchfs.shard.directory.left_out import LeftOutFiles
 from touchfs.shard.directory.splits import in_order
 from touchfs.shard.find import FoundShard, find
-from touchfs.shard.open import fingerprints_with_lists, shard_name
+from touchfs.shard.open import fingerprints_with_lists, renewed, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
@@ -54,8 +54,9 @@ class Opening:
 
     The directory `place` has its index, or will have it. `silent` are the shards that do not answer, and `look` is the
     one look at all others. `found` is what the search for shards says of each, by path. `shards` has those whose
-    catalogs are there, by path: each step adds some, until none is missing. `distrusted` are reasons why files of
-    others are not used. `damaged` are damaged files of the index.
+    catalogs are there, by path: each step adds some, until none is missing. `has_notes` is true if files of current
+    shards have another ctime than before. `distrusted` are reasons why files of others are not used. `damaged` are
+    damaged files of the index.
     """
 
     source: str
@@ -73,6 +74,7 @@ class Opening:
     look: Look
     found: dict[str, FoundShard] = field(default_factory=dict, init=False)
     shards: dict[str, Shard] = field(default_factory=dict, init=False)
+    has_notes: bool = field(default=False, init=False)
     distrusted: list[str] = field(default_factory=list, init=False)
     damaged: list[str] = field(default_factory=list, init=False)
     left_out: LeftOutFiles = field(default_factory=LeftOutFiles, init=False)
@@ -80,11 +82,11 @@ class Opening:
     def run(self) -> Dataset:
         """Take all steps, and return the dataset. Raises as `open_dataset`."""
         dataset_file = self._index_path(self.source, DATASET_SUFFIX)
-        known = DatasetFile(self.source)
-        if not self.force:
-            known = load_dataset_file(dataset_file, self.source, self.distrusted)
+        before = load_dataset_file(dataset_file, self.source, self.distrusted)
+        known = DatasetFile(self.source) if self.force else before
         paths, unseen = self._find(known)
         seen = _look_at([path for path in dict.fromkeys(paths) if path not in unseen], self.look)
+        seen = {path: files and self._renewed(path, before, files) for path, files in seen.items()}
         self._take_current(known, seen, unseen)
         self._add_silent(unseen)
         forms = self._decompress(seen)
@@ -149,7 +151,17 @@ class Opening:
                 and not (self.full and shard.unmeasured)
                 and has_catalog(shard, self.distrusted)
             ):
+                files = seen.get(path)
+                if files is not None and files == shard.files and files is not shard.files:
+                    shard = replace(shard, files=dict(files))
                 self.shards[path] = shard
+
+    def _renewed(self, path: str, before: DatasetFile, files: Files) -> Files:
+        """The fingerprints of a shard's files with what is known of them."""
+        known = before.shards[path].files if path in before.shards else {}
+        files = renewed(path, known, files)
+        self.has_notes |= files == known and files is not known
+        return files
 
     def _is_current(self, shard: Shard, files: Files | None) -> bool:
         """True if the known facts are current. After a failed decompression they are, until the next attempt."""
@@ -248,9 +260,10 @@ class Opening:
         return shard if found is None else replace(shard, split=found.split, partition=found.partition)
 
     def _save(self, path: str, known: DatasetFile, shards: Sequence[Shard], moved_from: str) -> None:
-        """Write the dataset file if it says anything else now."""
+        """Write the dataset file if it says anything else now, also of the times of unchanged files."""
         lasting = {shard.path: shard for shard in shards if not is_notice(shard)}
-        if (file := DatasetFile(self.source, lasting, moved_from, self.options.split)) != known:
+        file = DatasetFile(self.source, lasting, moved_from, self.options.split)
+        if file != known or self.has_notes:
             with suppress(SourceError):  # the catalogs have the same facts
                 save_dataset_file(path, file)
 

@@ -13,7 +13,8 @@ The state in the file `token` is that of `touchfs.node.collect_state_dict` for t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +23,7 @@ from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, 
 from touchfs.iterators.error_notes import ErrorNotes
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
-from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.output import check_paths, format_output
-from touchfs.iterators.precompute import take_step
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec, stored_spec, with_batch
@@ -32,6 +31,7 @@ from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.select.survivors import survivors_directory
+from touchfs.source.counts import count
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import without_waiting
 from touchfs.store.problem import SharedProblem
@@ -100,7 +100,18 @@ class Iterators(Registry):
         if file != "next":
             return os.fsdecode(self.look(iterator, file))
         with self.notes.noting(iterator, file, changes=True):
-            return os.fsdecode(self.graphs.with_built(lambda: self._store.run(act)))
+            text = self.graphs.with_built(lambda: self._store.run(act))
+        self.stepped(iterator)
+        return os.fsdecode(text)
+
+    def stepped(self, iterator: int) -> None:
+        """Count a step, and prefetch what comes after it. Call it once the step is committed."""
+        count("iterator_steps")
+        graph = self.graphs.get(iterator)
+        if self._prefetch is not None and graph is not None:
+            # It may take a whole block. Only the threads of this process wait meanwhile, which use the same graph.
+            with suppress(WouldWaitError, StateError), self._store.transaction(write=False):
+                self._prefetch.follow(graph)
 
     def look(self, iterator: int, file: str) -> bytes:
         """Return the text of one of its files except `next`, without writing. It never waits for other processes.
@@ -125,7 +136,8 @@ class Iterators(Registry):
 
         A thread then repeats it, with time to wait, and records the error.
         """
-        if self.notes.problem or self.quick_graph(iterator) is None:
+        graph = self.graphs.get(iterator)
+        if self.notes.problem or graph is None or graph.refusal is not None or graph.spec.batch > BATCH_NOWAIT:
             raise WouldWaitError
         try:
             return without_waiting(act)
@@ -133,12 +145,6 @@ class Iterators(Registry):
             raise
         except (TouchfsError, UnbuiltError) as error:
             raise WouldWaitError from error
-
-    def quick_graph(self, iterator: int) -> LiveGraph | None:
-        """Return the graph of an iterator, or None if it is not built, makes no steps, or needs long for one."""
-        graph = self.graphs.get(iterator)
-        is_quick = graph is not None and graph.refusal is None and graph.spec.batch <= BATCH_NOWAIT
-        return graph if is_quick else None
 
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. Raises UsageError for a wrong value; then nothing changes."""
@@ -159,24 +165,14 @@ class Iterators(Registry):
         return read(connection, iterator)
 
     def _next(self, connection: Connection, iterator: int) -> bytes:
-        graph = self.graphs.get(iterator)
-        text = take_step(connection, iterator, graph)
-        if graph is None or text is None:
-            graph = self._positions.asked_graph(connection, iterator)
-            step = graph.step()
-            connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-            text = self.output(graph, step.tokens)
-        if self._prefetch is not None:
-            self._prefetch.follow(graph)
-        return text
-
-    def output(self, graph: LiveGraph, tokens: Sequence[Any]) -> bytes:
-        """The text of a step: one line for each sample, given their tokens."""
-        return format_output(graph, tokens, self._prefix, self._tokens.token)
+        graph = self._positions.asked_graph(connection, iterator)
+        step = graph.step()
+        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
+        return format_output(graph, step.tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: Connection, iterator: int) -> bytes:
         graph = self._positions.asked_graph(connection, iterator)
-        return self.output(graph, graph.peek())
+        return format_output(graph, graph.peek(), self._prefix, self._tokens.token)
 
     def apply(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files, as `write`. Raises UnbuiltError if a graph must be built first."""

@@ -3,7 +3,7 @@
 Steps are grouped in blocks. A block begins at a state, its *base*, and a position in it is a count of steps. So the
 store holds a base and a number; a step needs neither a new iteration nor a new state, and any process that has computed
 the block can make it. No block crosses an epoch, whose end is the last step of its last block. All of this happens
-under the store's lock, or while no thread is at work.
+under the store's lock of the process.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class Position(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step between two positions, with the tokens of its samples; an empty list at the end of an epoch."""
+    """A step: the position after it, and the tokens of its samples; an empty list at the end of an epoch."""
 
-    before: Position
     after: Position
     tokens: list[Any]
 
@@ -62,7 +61,7 @@ class LiveGraph:
 
     __slots__ = (
         *("_ahead", "_at", "_block", "_following", "_size"),
-        *("refusal", "root", "samples", "spec", "spec_text", "start", "precomputed"),
+        *("refusal", "root", "samples", "spec", "spec_text", "start"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
@@ -82,8 +81,6 @@ class LiveGraph:
         self._ahead: _Block | None = None
         # Once all steps of a block were made: the base of the next one, and the iteration that is there.
         self._following: tuple[str, Iteration] | None = None
-        # A precomputed step, which is used if it is the next one, and its output.
-        self.precomputed: tuple[Step, bytes] | None = None
 
     def seek(self, base: str, steps: int) -> None:
         """Go to a position. Raises FormatError if it is damaged, UsageError if this graph has none such."""
@@ -93,7 +90,7 @@ class LiveGraph:
             self._enter(base)
         self._at = steps
 
-    def _enter(self, base: str) -> _Block:
+    def _enter(self, base: str) -> None:
         """Go into the block of a base. After an error this graph is at no position."""
         ahead, following = self._ahead, self._following
         self._block = self._ahead = self._following = None
@@ -103,7 +100,6 @@ class LiveGraph:
             self._block = self._take(base, following[1])
         else:
             self._block = self._take(base, resume(self.root, from_json(base)))
-        return self._block
 
     def _take(self, base: str, iteration: Iteration) -> _Block:
         return _Block(base, iteration.take(self._size), iteration)
@@ -129,28 +125,18 @@ class LiveGraph:
             self._ahead = self._take(base, resume(self.root, from_json(base)))
         return tokens if self._ahead is None else tokens + self._ahead.tokens[: wanted - len(tokens)]
 
-    @property
-    def is_ready(self) -> bool:
-        """True if the graph is at a position."""
-        return self._block is not None or self._following is not None
-
     def step(self) -> Step:
         """Make a step: take the samples of `peek`, and move to the position after them."""
-        block = self._next_block() if self._block is None else self._block
-        tokens, before = self.peek(), Position(block.base, self._at)
+        block, tokens = self._block, self.peek()
+        if block is None:
+            raise RuntimeError("a step before seek")
         self._at += 1
         is_last = not tokens if block.is_last else self._at * self.spec.batch == self._size
         if not is_last:
-            return Step(before, Position(block.base, self._at), tokens)
+            return Step(Position(block.base, self._at), tokens)
         following = self._base_after(block) if self._ahead is None else self._ahead.base
         self._block, self._following = None, (following, block.iteration)
-        return Step(before, Position(following, 0), tokens)
-
-    def _next_block(self) -> _Block:
-        if self._following is None:
-            raise RuntimeError("a step before seek")
-        self._at = 0
-        return self._enter(self._following[0])
+        return Step(Position(following, 0), tokens)
 
     def state(self) -> State:
         """Return the state at the current position, with its envelope."""

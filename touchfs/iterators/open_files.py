@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
 from touchfs.iterators.iterators import WRITABLE, Iterators
-from touchfs.iterators.precompute import Precompute
-from touchfs.source.counts import count
 from touchfs.store import writes
 from touchfs.store.iterator_store import Connection
 from touchfs.store.opens import Opens
@@ -35,7 +33,6 @@ class OpenFiles:
     def __init__(self, iterators: Iterators, opens: Opens) -> None:
         self.iterators = iterators
         self.opens = opens
-        self.precompute = Precompute(iterators, opens)
         self._long: dict[int, OpenFile] = {}
 
     def open(self, iterator: int, file: str) -> OpenFile:
@@ -81,11 +78,6 @@ class OpenFile:
     def is_stored(self) -> bool:
         """True if making the text changes the state store."""
         return self.file in STORED
-
-    def expect_read(self) -> None:
-        """Note that the file was just opened for reading, for `Precompute`."""
-        if self.is_stored:
-            self._files.precompute.expect(self.id, self.iterator, self.file)
 
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes of the text. May block on the store. On failure the file `error` has the reason."""
@@ -166,11 +158,7 @@ class OpenFile:
         iterators, opens = self._files.iterators, self._files.opens
         if not self.is_stored:
             return opens.table.text(self.id, lambda: iterators.look_nowait(self.iterator, self.file))
-        text = self._files.precompute.take_text(self.id)
-        if text is None:
-            return iterators.at_once(self.iterator, self._stored_text)
-        self._count_step()
-        return text
+        return iterators.at_once(self.iterator, self._stored_text)
 
     def _stored_text(self) -> bytes:
         """The text in the store, made now if there is none."""
@@ -182,13 +170,9 @@ class OpenFile:
             return self._files.iterators.text(connection, self.iterator, self.file)
 
         text = self._files.opens.text(self.id, make)
-        if made:  # and committed
-            self._count_step()
+        if made and self.file == "next":
+            self._files.iterators.stepped(self.iterator)
         return text
-
-    def _count_step(self) -> None:
-        if self.file == "next":
-            count("iterator_steps")
 
     def _keep(self, text: bytes) -> bytes:
         """Keep the text for the following reads, up to the end of file."""

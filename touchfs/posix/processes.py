@@ -28,6 +28,11 @@ def is_stopped(pid: int) -> bool:
     return _stat(pid)[0] in "Tt"
 
 
+def is_suspended(pid: int) -> bool:
+    """True if a signal has stopped a process, until it gets SIGCONT. One that a debugger holds is not suspended."""
+    return _stat(pid)[0] == "T"
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of proc(5) from the state on; of a process that is gone, the state X alone."""
     try:

@@ -17,6 +17,7 @@ from touchfs.shard.containers import DIRECTORY, KALDI, LANCE, SHAR, Container, S
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.tables import lance_files
+from touchfs.source import data
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store, StoredFile
@@ -50,6 +51,26 @@ def fingerprints_with_lists(path: str, store: Store = DATA) -> dict[str, Fingerp
     files = fingerprints(path, store)
     is_beside = os.path.basename(path) in files and not path.endswith(INDEX_SUFFIX)
     return files | (single.list_fingerprints(path, store) if is_beside else {})
+
+
+def with_samples(path: str, files: Files) -> dict[str, Fingerprint]:
+    """The fingerprints of a shard's files, those of local ones with samples, for which they are read."""
+    paths = file_paths(path, files)
+    return {name: data.with_sample(*each) for name, each in zip(files, paths.items(), strict=True)}
+
+
+def renewed(path: str, known: Files, files: Files) -> Files:
+    """The fingerprints of a shard's files as they are now, with what is `known` of them (`Fingerprint.renewed`).
+
+    `known` itself if nothing has changed, not even a ctime.
+    """
+    if files == known and all(found.ctime_ns == known[name].ctime_ns for name, found in files.items()):
+        return known
+    paths = file_paths(path, files)
+    return {
+        name: data.renewed(place, known.get(name), found)
+        for name, (place, found) in zip(files, paths.items(), strict=True)
+    }
 
 
 # The functions below know a shard by its path and fingerprints, and do not ask its store, which may not answer.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
-from touchfs.errors import NotFoundError, SourceError
+from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.posix.paths import is_url
 from touchfs.posix.paths.chains import parse_in_archive
-from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.fingerprint import Fingerprint, sample_of
 from touchfs.source.local_store import LocalStore
 from touchfs.source.store import FileType, Status, Store, StoredEntry, StoredFile
 
@@ -110,6 +112,28 @@ def find_type(path: str, store: Store = DATA) -> FileType | None:
         return store.stat(path).type
     except (NotFoundError, SourceError):
         return None
+
+
+def with_sample(path: str, found: Fingerprint) -> Fingerprint:
+    """The fingerprint of a file with a sample, if it is a local file that can be read."""
+    if not found.is_local:
+        return found
+    try:
+        with closing(DATA.open(path, found)) as file:
+            return replace(found, sample=sample_of(file.read, found.size))
+    except TouchfsError:
+        return found
+
+
+def renewed(path: str, known: Fingerprint | None, found: Fingerprint) -> Fingerprint:
+    """The fingerprint of a file as it is `found` now, with what is `known` of it before: see `Fingerprint.renewed`."""
+    if known is None or not found.is_local or found.etag is not None or not known.matches(found):
+        return found
+    try:
+        with closing(DATA.open(path, found)) as file:
+            return known.renewed(found, file.read)
+    except TouchfsError:  # whoever reads the file gets its error
+        return known
 
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@
   memory (tmpfs) lack the flag but never block, so they are read directly. On others that lack it (network file
   systems) any read may block, so `read_nowait` returns None.
 - A file must stay the one that was indexed or first opened: size, mtime and inode are compared at open, after a short
-  read, and at most once a second in between. A replaced file is a `ChangedError`, never wrong bytes. The comparison
-  may block for ever on a file system that does not answer, so `read_nowait` does not do it.
+  read, and at most once a second in between; and samples of it where only the ctime differs (`fingerprint`). A
+  replaced file is a `ChangedError`, never wrong bytes. The comparison may block for ever on a file system that does
+  not answer, so `read_nowait` does not do it.
 - All sources of the process share a pool of descriptors, at most half of RLIMIT_NOFILE, less where that is below 96.
   The least recently verified one is closed, and opened again at its next read. Reads hold a reference while they run,
   so their descriptor stays open (its number might otherwise become another file). Closing may block too (FUSE asks the
@@ -249,16 +250,25 @@ class LocalFile:
                 stat = self._stat()
         except OSError as error:
             raise self._convert_error(error, 0) from error
-        found = Fingerprint.of(stat)
-        if self._fingerprint is not None and not self._fingerprint.matches(found):
-            self.close()
-            raise ChangedError("was replaced or changed since it was indexed", path=self.path)
+        found, known = Fingerprint.of(stat), self._fingerprint
+        if known is not None:
+            renewed = self._renewed(known, found, descriptor) if known.matches(found) else None
+            if renewed is None or renewed.etag != known.etag:
+                self.close()
+                raise ChangedError("was replaced or changed since it was indexed", path=self.path)
+            found = renewed
         self._fingerprint = found  # which also has the inode
         self._verify_at = now + VERIFY_SECONDS
         if self._descriptor is None:
             self._descriptor = descriptor
         _pool.add(self)
         return descriptor
+
+    def _renewed(self, known: Fingerprint, found: Fingerprint, descriptor: _Descriptor) -> Fingerprint:
+        try:
+            return known.renewed(found, lambda offset, length: os.pread(descriptor.number, length, offset))
+        except OSError as error:
+            raise self._convert_error(error, 0) from error
 
     def _open(self) -> int:
         # O_NONBLOCK: if the path is a pipe by now, opening it must not wait for a writer.

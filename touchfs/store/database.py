@@ -25,7 +25,7 @@ from typing import TypeVar
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
 from touchfs.store.log_sync import LogSync
-from touchfs.store.patience import current_patience, may_wait, without_waiting
+from touchfs.store.patience import current_patience, may_wait
 from touchfs.store.place import file_at
 
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.0005, 0.01
@@ -48,7 +48,6 @@ class Database:
         self._fsync = fsync
         self._log_sync: LogSync | None = None
         self._lock = threading.RLock()
-        self._attempt: _Transaction | None = None
         self._is_in_transaction = False
         self._is_broken = self._is_closed = False
         self._connection: sqlite3.Connection | None = None
@@ -64,8 +63,7 @@ class Database:
         """Hook that checks the content of the file on each new connection. Raises StateError or sqlite3.Error."""
 
     def close(self) -> None:
-        """Roll back an attempt and close the connection."""
-        self.rollback()
+        """Close the connection."""
         with self._lock:
             self._is_closed = True
             self._drop()
@@ -93,36 +91,6 @@ class Database:
                 raise WouldWaitError from None
         with self.transaction() as connection:
             return act(connection)
-
-    def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Call `act` in a transaction that stays open until `commit` or `rollback`. Any other use rolls it back.
-
-        No other process can change the file in the meantime. Raises WouldWaitError, and the errors of `act`. Only one
-        thread may use these three methods.
-        """
-        attempt = self.transaction()
-        connection = without_waiting(attempt.begin)
-        try:
-            result = act(connection)
-        except BaseException as error:
-            attempt.end(error)
-            raise
-        self._attempt = attempt
-        return result
-
-    def commit(self) -> bool:
-        """Commit the attempt. Returns whether there was one."""
-        attempt, self._attempt = self._attempt, None
-        if attempt is None:
-            return False
-        attempt.end(None)
-        return True
-
-    def rollback(self) -> None:
-        """Roll back the attempt, if there is one."""
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            attempt.end(WouldWaitError())
 
     def pending_sync(self) -> Callable[[], None] | None:
         """Return a function that waits until all changes so far are durable, or None without `fsync`."""
@@ -199,7 +167,7 @@ class _Transaction:
         self._database = database
         self._write = write
 
-    def begin(self) -> sqlite3.Connection:
+    def __enter__(self) -> sqlite3.Connection:
         database = self._database
         self._waits = may_wait()
         if not self._waits:
@@ -220,8 +188,6 @@ class _Transaction:
     def _enter(self, database: Database) -> sqlite3.Connection:
         """Begin. The caller has acquired the lock; it is released if this fails."""
         try:
-            if database._attempt is not None:
-                database.rollback()
             connection = database._connected()
             self._outermost = not database._is_in_transaction
             if self._outermost:
@@ -246,7 +212,7 @@ class _Transaction:
             database._lock.release()
             raise
 
-    def end(self, error: BaseException | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         """Commit, or roll back because of an error."""
         database = self._database
         problem: StateError | None = None
@@ -279,11 +245,6 @@ class _Transaction:
         if database._is_broken and not database._is_in_transaction:
             database._is_broken = False
             database._drop()
-
-    __enter__ = begin
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        self.end(error)
 
     def _rollback(self, connection: sqlite3.Connection, error: BaseException) -> None:
         with suppress(sqlite3.Error):  # the disk may be gone

@@ -66,18 +66,6 @@ class IteratorStore(Protocol):
         """
         ...
 
-    def attempt(self, act: Callable[[Connection], T]) -> T:
-        """As `touchfs.store.database.Database.attempt`. A store that always waits raises WouldWaitError."""
-        ...
-
-    def commit(self) -> bool:
-        """Commit the attempt. Returns whether there was one."""
-        ...
-
-    def rollback(self) -> None:
-        """Roll back the attempt, if there is one."""
-        ...
-
     def pending_sync(self) -> Callable[[], None] | None:
         """Return a function that waits until all changes so far are durable, or None if nobody has to wait."""
         ...

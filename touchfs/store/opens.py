@@ -6,8 +6,6 @@ may be sent twice, to any worker, so a text is made only for an open file that h
 
 No other operation needs a transaction for each open. Rows of released opens are deleted together, some dozens at a
 time. The successor of a killed worker deletes the rows left by it when it first uses the store.
-
-The text may also be made before the first read, as an attempt of the store: the read then only commits it.
 """
 
 from __future__ import annotations
@@ -18,13 +16,12 @@ from contextlib import suppress
 from typing import TypeVar
 
 from touchfs.errors import StateError, WouldWaitError
-from touchfs.store.connection import DiskFullError
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.open_table import OpenTable, rows_of
 from touchfs.store.patience import without_waiting
 
-# Rows deleted together, and the smaller number for an idle process.
-_DELETED_TOGETHER, _DELETED_WHEN_IDLE = 128, 64
+# Rows deleted together.
+_DELETED_TOGETHER = 128
 
 _OR_UPDATE = "ON CONFLICT (id) DO UPDATE SET text = excluded.text"
 
@@ -84,33 +81,6 @@ class Opens:
 
         return self.store.run(change)
 
-    def attempt(self, open_id: int, make: Make) -> bytes:
-        """Make the text of an open file as an attempt of the store, and return it. `commit` makes it the file's text.
-
-        Raises WouldWaitError, and the errors of `make`, without any effect.
-        """
-        if self._joined != self.store.connections or self.table.has_row(open_id):
-            raise WouldWaitError
-
-        def act(connection: Connection) -> bytes:
-            if not self.table.is_open(open_id):
-                raise WouldWaitError
-            text = make(connection)
-            connection.execute("INSERT INTO open (id, text) VALUES (?, ?)", (self._first + open_id, text))
-            return text
-
-        return self.store.attempt(act)
-
-    def commit(self, open_id: int) -> bool:
-        """Commit the attempt of an open file. False if the store was used since, or the file was released."""
-        if not self.table.is_open(open_id):
-            return False
-        self.table.mark_row(open_id)
-        try:
-            return self.store.commit()
-        except DiskFullError:
-            return False  # a thread makes the text again
-
     def release(self, open_id: int, *, at_once: bool = True) -> None:
         """Release an open file without waiting. Its row is deleted `at_once` or, if short, later with others."""
         if self.table.release(open_id):
@@ -134,11 +104,6 @@ class Opens:
             connection.execute("DELETE FROM open WHERE id = ?", (row,))
 
         self.store.run(act)
-
-    def delete_released(self) -> None:
-        """Delete the rows of released files, if there are many of them. Call it when the process is idle."""
-        if len(self._released) >= _DELETED_WHEN_IDLE:
-            self._delete_nowait()
 
     def flush(self) -> None:
         """Delete the rows of all released files, before the process exits."""

@@ -2,14 +2,14 @@
 
 The lists are opened, and made if nobody has made them, when one is first looked up: a listing shows none of their sizes
 before. An inode number has a hash of the dataset in it, so a list of a changed dataset is another file. The directory
-`hf` has links to the views, because an AudioFolder takes only paths below its own directory.
+`hf` has links to the views that the tree has, because an AudioFolder takes only paths below its own directory.
 """
 
 from __future__ import annotations
 
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from touchfs.errors import ChangedError, UsageError
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from touchfs.lists.stored import StoredLists
 
 NAME = "manifests"
-_LINKS = {f"hf/{view}": f"../../{view}" for view in ("segments", "shards", "slices")}
+# The views that are linked, by their paths here.
+_LINKS = {f"hf/{view}": view for view in ("segments", "shards", "slices")}
 _FILES = sorted([*NAMES, *_LINKS])
 # `manifests` itself is the first.
 _PATHS = ["", *sorted({path.rpartition("/")[0] for path in _FILES} - {""}), *_FILES]
@@ -41,12 +42,15 @@ class _Opened:
 
 
 class Manifests:
-    """The directory `manifests`, a `Subtree`. Its inodes have the view `number`. Paths in lists begin with `prefix`."""
+    """The directory `manifests`, a `Subtree`. Its inodes have the view `number`. Paths in lists begin with `prefix`.
+    `views` are the names of the tree's other directories.
+    """
 
-    def __init__(self, shards: OpenShards, prefix: str, number: int) -> None:
+    def __init__(self, shards: OpenShards, views: Collection[str], prefix: str, number: int) -> None:
         self._dataset = shards.dataset
         self._mtime_ns = shards.mtime_ns
         self._prefix = prefix
+        self._missing = {path for path, view in _LINKS.items() if view not in views}
         self._root = pack(number, 0, 0)
         self._opened = _Opened()
         hashed = int(lists_name(shards.dataset), 16) & (1 << _HASH_BITS) - 1
@@ -80,7 +84,7 @@ class Manifests:
         if path in NAMES:
             return Entry(inode, stat.S_IFREG, list_size(self._lists(), path, self._prefix_of(path)), self._mtime_ns)
         if path in _LINKS:
-            return Entry(inode, stat.S_IFLNK, len(_LINKS[path]), self._mtime_ns)
+            return Entry(inode, stat.S_IFLNK, len(self.link(inode)), self._mtime_ns)
         return Entry(inode, stat.S_IFDIR, 0, self._mtime_ns)
 
     def _prefix_of(self, path: str) -> str:
@@ -90,7 +94,7 @@ class Manifests:
         above = self._path(directory)
         if above in NAMES or above in _LINKS:
             raise UsageError("not a directory")
-        return [path for path in _PATHS[1:] if path.rpartition("/")[0] == above]
+        return [path for path in _PATHS[1:] if path.rpartition("/")[0] == above and path not in self._missing]
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         for path in self._children(directory):
@@ -133,7 +137,7 @@ class Manifests:
         path = self._path(inode)
         if path not in _LINKS:
             raise UsageError("not a symbolic link")
-        return _LINKS[path].encode()
+        return f"../../{_LINKS[path]}".encode()
 
 
 class _NonblockingManifests(Manifests):

@@ -93,7 +93,6 @@ class Tree:
             "shards": CatalogView(shards, "shards", files),
             "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
             "merged": merged,
-            "manifests": Manifests(shards, os.path.join(prefix, ""), _NUMBERS["manifests"]),
         }
         below: dict[int, Subtree] = dict.fromkeys(frame_numbers.VIEWS, segment_frames)
         below |= dict.fromkeys(range(FIRST_PLAN, VIEWS_END), merged)
@@ -125,6 +124,7 @@ class Tree:
 
             number = _NUMBERS["interleaved"]
             shown["interleaved"] = InterleavedView(dataset, dataset.interleaved, shard_ids, number)
+        shown["manifests"] = Manifests(shards, set(shown), os.path.join(prefix, ""), _NUMBERS["manifests"])
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(shown)}
         # By view; a subtree may have several.

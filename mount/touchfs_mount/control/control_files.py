@@ -49,9 +49,6 @@ class FixedFile:
         self._make = make
         self._take = take
 
-    def expect_read(self) -> None:
-        """Nothing to prepare."""
-
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes of the text. Never blocks."""
         return self._table.text(self._id, self._make)[offset : offset + length]

@@ -21,7 +21,6 @@ from touchfs.errors import TouchfsError
 from touchfs.extent import Buffer
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
-from touchfs.iterators.precompute import Precompute
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.store_place import StorePlace
 from touchfs.store.patience import Patience, with_patience
@@ -103,9 +102,7 @@ class ControlDirectory:
         is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
         if not is_read and not is_writable(inode):
             raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
-        handle, file = self._files.open(inode)
-        if is_read:
-            file.expect_read()
+        handle, _ = self._files.open(inode)
         # Its size is 0, so a program that copies with sendfile, like Python's shutil, would find it empty without an
         # error. Programs do not use sendfile for files that cannot seek.
         return pyfuse3.FileInfo(fh=handle, direct_io=True, nonseekable=is_read)
@@ -163,11 +160,6 @@ class ControlDirectory:
 
     async def change(self, inode: int) -> NoReturn:
         raise _refusal(inode)
-
-    @property
-    def precompute(self) -> Precompute | None:
-        """The precomputing of this worker; None without iterators."""
-        return None if self._iterators is None else self._iterators.precompute
 
     def close(self) -> None:
         """Close the store, before this worker exits by itself."""

@@ -45,7 +45,7 @@ from touchfs_mount.supervision.ending import Ending
 from touchfs_mount.supervision.restarts import PAUSE_SECONDS, Restarts
 from touchfs_mount.supervision.root import MountedRoot
 from touchfs_mount.supervision.running import RunningWorkers
-from touchfs_mount.supervision.stuck import StuckWatch
+from touchfs_mount.supervision.stuck import STOPPED_SECONDS, StuckWatch
 from touchfs_mount.supervision.watchdog import feed_watchdog
 from touchfs_mount.supervision.zygote_link import MESSAGE_SIZE, WorkerEnded, WorkerStarted, WorkerUnforked, ZygoteLink
 
@@ -139,7 +139,8 @@ class Supervisor:
         self._manager = manager
         self._workers = RunningWorkers(send_signal)
         self._restarts = Restarts()
-        self._stuck = StuckWatch(shared.counters, descriptor, options.stuck_seconds, now)
+        running = [shared.strikes.running(number) for number in range(options.workers)]
+        self._stuck = StuckWatch(shared.counters, running, descriptor, options.stuck_seconds, now)
         self._zygote = ZygoteLink(zygote)
         self._ending = Ending(root, self._workers, manager)
         self._reloader = Reloader(shared, self._workers, self._zygote.run_command, manager)
@@ -264,13 +265,12 @@ class Supervisor:
                         nursery.start_soon(self._ending.unmount)
 
     async def _follow_stuck(self) -> None:
-        limit = self._options.stuck_seconds
         while True:
-            await trio.sleep(min(1.0, limit / 2))
-            for number in self._stuck.find(self._workers.pids):
+            await trio.sleep(min(STOPPED_SECONDS / 2, self._options.stuck_seconds / 2))
+            for number, problem in self._stuck.find(self._workers.pids).items():
                 pid = self._workers.pids[number]
                 if pid not in self._workers.killed:
-                    log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit)
+                    log.error("worker %d (pid %d) %s: killing it", number, pid, problem)
                 self._workers.kill(number, pid)
             if self._zygote.silent_seconds > FORK_SECONDS and not self._ending.over.is_set():
                 await self._ending.lose_zygote(f"the zygote has not started a worker in {FORK_SECONDS:.0f} s")

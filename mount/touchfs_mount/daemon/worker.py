@@ -100,9 +100,6 @@ def run_worker(
             data_limits=limits,
             leaves_hanging=not clone,
             orphaned=orphaned,
-            has_idle_work=operations.has_idle_work,
-            begin_idle=operations.begin_idle,
-            end_idle=operations.end_idle,
         )
         entered = None if read_lock is None else loop.entered
         operations.started(

@@ -16,13 +16,8 @@ polls, and steps one of them for each request.
   the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an flock,
   because the kernel releases it when its owner dies. Taking it *waits*: it is locked for microseconds, and a worker
   that only tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
-- When no request waits and `has_idle_work` is true, the loop calls `begin_idle`. A program that was just answered needs
-  some 25 µs to wake up and send the next request, so the work of `begin_idle` delays no one. It returns true if it
-  holds what others may wait for. Then `end_idle` is called after `IDLE_MS`, or as soon as a thread has work; requests
-  in between are answered, as many programs ask for the attributes of a file between opening and reading it. While a
-  thread runs a call of the control directory, also a hung one, `begin_idle` is not called.
-- Then it polls for the next request for a while before it sleeps, if that is worth it (`spinning`), and chooses its
-  processor (`placement`). With neither room to spin nor idle work it sleeps at once: one poll a request.
+- When no request waits, the loop polls for the next one for a while before it sleeps, if that is worth it (`spinning`),
+  and chooses its processor (`placement`). Without room to spin it sleeps at once: one poll a request.
 - EAGAIN still occurs if a request is withdrawn between poll and read. A new session coroutine takes over; this is
   counted.
 
@@ -66,8 +61,6 @@ BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES, PARKED = range(6)
 CELLS = 6
 # The interval at which a worker decides where it runs.
 LOOK_NS = 50_000_000
-# For how long the worker keeps what `begin_idle` holds.
-IDLE_MS = 1
 
 SessionCoroutine = Coroutine[Any, Any, None]
 
@@ -92,9 +85,6 @@ class Loop:
         data_limits: PoolLimits = DATA_LIMITS,
         leaves_hanging: bool = True,
         orphaned: Callable[[], None] | None = None,
-        has_idle_work: Callable[[], bool] = lambda: True,
-        begin_idle: Callable[[], bool] = lambda: False,
-        end_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._descriptor = descriptor
         self._counters = counters
@@ -109,8 +99,6 @@ class Loop:
         self._draining = False
         self._parked = self._tick_at = self._busy_since = 0
         self._orphaned = orphaned
-        self._has_idle_work, self._is_idle, self._idle_until = has_idle_work, False, 0
-        self._begin_idle, self._end_idle = begin_idle, end_idle
         self._running = Strikes(1).running(0) if running is None else running
         self._pools = (
             Pool(self._finish, self._running[IN_DATA_THREAD:IN_CONTROL_THREAD], data_limits),
@@ -204,31 +192,16 @@ class Loop:
         """Wait for events. First poll without sleeping: a program that was just answered often sends the next request
         at once, and waking up takes longer than answering it.
         """
-        data, control = self._pools
-        has_threads = data.is_working or control.is_working
-        if self._is_idle and (has_threads or control.is_running or self._busy_since >= self._idle_until):
-            self._leave_idle()
         spinning = self._spinning
-        may_pay = spinning.has_room or self._busy_since >= spinning.sample_at or self._is_idle or self._has_idle_work()
-        if may_pay and not has_threads:  # otherwise the threads need the interpreter
-            if events := poll.poll(0):
+        may_pay = spinning.has_room or self._busy_since >= spinning.sample_at
+        if may_pay and not any(pool.is_working for pool in self._pools):  # otherwise the threads need the interpreter
+            events = poll.poll(0) or spinning.poll(poll, self._placement.readers)
+            if events:
                 return events
-            # A hung call of the control directory may go on at any time, and uses the same iterators as `begin_idle`.
-            if not self._is_idle:
-                self._idle_until = self._busy_since + IDLE_MS * 1_000_000
-            self._is_idle = not control.is_running and self._begin_idle()
-            if events := spinning.poll(poll, self._placement.readers) or (poll.poll(IDLE_MS) if self._is_idle else []):
-                return events
-            if self._is_idle:
-                self._leave_idle()
         events = poll.poll(None if self._placement.is_free and not self._parked else TICK_MS)
         if not events:
             self._placement.free()
         return events
-
-    def _leave_idle(self) -> None:
-        self._is_idle = False
-        self._end_idle()
 
     def _may_read(self) -> bool:
         fcntl.flock(self._read_lock, fcntl.LOCK_EX)  # type: ignore[arg-type]

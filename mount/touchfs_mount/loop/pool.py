@@ -143,11 +143,6 @@ class Pool:
         return bool(self._working)
 
     @property
-    def is_running(self) -> bool:
-        """True if a thread runs a call, also one that is hung or was given up: it may go on at any time."""
-        return bool(self._working or self._hung)
-
-    @property
     def hanging(self) -> list[Call]:
         """The unanswered calls that may never end: they are hung, or wait behind hung ones."""
         return [call for call in self._calls if self._shares[call.share].hung]

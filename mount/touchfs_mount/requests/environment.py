@@ -43,18 +43,5 @@ class Operations(pyfuse3.Operations):
         """Called in each worker after the fork. Opens resources that must not be shared with other processes."""
         raise NotImplementedError
 
-    def has_idle_work(self) -> bool:
-        """True if `begin_idle` would do something. Called between requests, also if others wait."""
-        return False
-
-    def begin_idle(self) -> bool:
-        """Called when no request waits and there may be idle work: precompute data for the next request. True if
-        `end_idle` is needed.
-        """
-        return False
-
-    def end_idle(self) -> None:
-        """Called after that next request, or before the worker sleeps for long."""
-
     def ended(self) -> None:
         """Called in a worker that exits by itself."""

@@ -30,7 +30,6 @@ from touchfs_mount.requests.branch import DOTS, Answer, Branch, Readable, reply_
 from touchfs_mount.requests.data_tree import DataTree
 from touchfs_mount.requests.environment import Environment, Operations
 from touchfs_mount.requests.handler import Refusals, handler
-from touchfs_mount.requests.idle import Idle
 
 XATTR_PREFIX = b"user.touchfs."
 # The control directory is the last entry of the root, after any possible view.
@@ -94,7 +93,6 @@ class TouchOperations(Operations):
         self._control = ControlDirectory(
             self._tree, self._modes, self._facts, self._store_place, self._control_options, environment.offload_control
         )
-        self._idle = Idle(self._control.precompute, environment)
         # Looked up here, so that a read of a cached content asks nothing else.
         self._contents = self._data.contents
 
@@ -110,15 +108,6 @@ class TouchOperations(Operations):
             return NAME.decode()
         path = self._tree.path(number)
         return f"{path}/{os.fsdecode(name)}" if isinstance(name, bytes) else path
-
-    def has_idle_work(self) -> bool:
-        return self._idle.has_work
-
-    def begin_idle(self) -> bool:
-        return self._idle.begin()
-
-    def end_idle(self) -> None:
-        self._idle.end()
 
     def ended(self) -> None:
         self._control.close()

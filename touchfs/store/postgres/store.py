@@ -107,17 +107,6 @@ class PostgresStore:
             time.sleep(pause)
             pause = min(2 * pause, _RETRY_SECONDS_MAX)
 
-    def attempt(self, act: Callable[[Connection], T]) -> T:
-        """Raise WouldWaitError: an open transaction would lock out all other machines."""
-        raise WouldWaitError
-
-    def commit(self) -> bool:
-        """Return False: there are no attempts."""
-        return False
-
-    def rollback(self) -> None:
-        """Do nothing: there are no attempts."""
-
     def pending_sync(self) -> None:
         """Return None: a commit waits until it is durable."""
 
