@@ -105,6 +105,10 @@ class CacheFormatError(FormatError, ValueError):
     """A cache is damaged, of another version, or not the one that is wanted: rebuild it."""
 
 
+class DecodeLimitError(FormatError):
+    """A decoder crashed, or took more time or memory than its limit: the next time it may not."""
+
+
 class CorruptVideoError(FormatError, RuntimeError):
     """A video cannot be decoded."""
 
