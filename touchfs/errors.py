@@ -8,6 +8,7 @@
     ├── NotFoundError     no such source, path, sample or field
     │   └── MissingFileError   also a FileNotFoundError
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
+    │   ├── DecodeLimitError  or its decoder was stopped: try again, or allow it more time (`--decode-timeout`)
     │   ├── CacheFormatError, CorruptVideoError, FieldTypeError   also a ValueError, a RuntimeError, a TypeError
     │   └── ColumnValueError, MissingColumnError   also a ValueError, a KeyError
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
@@ -103,6 +104,10 @@ class FormatError(TouchfsError):
 
 class CacheFormatError(FormatError, ValueError):
     """A cache is damaged, of another version, or not the one that is wanted: rebuild it."""
+
+
+class DecodeLimitError(FormatError):
+    """A decoder crashed, or took more time or memory than its limit: the next time it may not."""
 
 
 class CorruptVideoError(FormatError, RuntimeError):

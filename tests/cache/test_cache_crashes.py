@@ -14,9 +14,6 @@ from waiting import wait_until
 
 from touchfs.cache import VideoRef, open_cache
 
-# So often is the writer killed in a variant, and in the soak.
-KILLS = int(os.environ.get("TOUCHFS_KILLS", "40"))
-
 
 @pytest.fixture(scope="module")
 def processes():
@@ -53,7 +50,9 @@ def leftovers(place):
     return [path.name for path in place.parent.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(KILLS, marks=pytest.mark.variant)])
+@pytest.mark.parametrize(
+    "kills", [6, pytest.param(40, marks=pytest.mark.variant), pytest.param(1000, marks=pytest.mark.soak)]
+)
 def test_killed_at_random(place, processes, kills):
     """Every second time when it has written a generation at least, so that there are some on any machine."""
     write_generation(place, 0)  # imports, too

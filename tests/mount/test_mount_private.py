@@ -85,7 +85,9 @@ def test_others_open_neither_though_the_kernel_does_not_check(place):
     subprocess.run(command, check=True, capture_output=True)
     control = place / "mnt" / ".touchfs"
     assert "default_permissions" not in next(
-        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(place / "mnt") in line
+        line
+        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+        if str(place / "mnt") in line
     )
     check_private(control)
     assert touchfs("umount", place / "mnt").returncode == 0

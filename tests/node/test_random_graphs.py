@@ -1,12 +1,11 @@
 """Graphs of every kind of node below every other, and random ones: each resumes exactly or refuses to be saved.
 
 `make test` tries an eighth of the pairs, in which each kind is below and above others, and some random graphs; `make
-test-all` tries all. `TOUCHFS_GRAPHS` sets how many are random (`make soak`: 6,400).
+test-all` tries all. `make soak` tries 6,400 random ones.
 """
 
 from __future__ import annotations
 
-import os
 from itertools import islice
 from random import Random
 
@@ -18,8 +17,6 @@ from touchfs.errors import UsageError
 from touchfs.node import IteratorNode, PairNode, collect_state_dict, supports_graph_restore
 from touchfs.node.core.iterator_node import children_of
 from touchfs.testing import check_restore
-
-GRAPHS = int(os.environ.get("TOUCHFS_GRAPHS", "100"))
 
 
 def check(recipe: Recipe, items: int) -> None:
@@ -58,9 +55,16 @@ def test_every_kind_of_node_below_this_one(kind: str, part: int) -> None:
         _check(recipe, ITEMS[part])
 
 
-@PART
-def test_random_graphs(part: int) -> None:
-    for number in range(part, GRAPHS, PARTS):
+@pytest.mark.parametrize(
+    ("part", "graphs"),
+    [
+        (0, 100),
+        *(pytest.param(part, 100, marks=pytest.mark.variant) for part in range(1, PARTS)),
+        *(pytest.param(part, 6400, marks=pytest.mark.soak) for part in range(PARTS)),
+    ],
+)
+def test_random_graphs(part: int, graphs: int) -> None:
+    for number in range(part, graphs, PARTS):
         _check(random_graph(Random(number)), ITEMS[part])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import lhotse.lazy
 import numpy as np
 import pytest
 from hypothesis import given
@@ -101,3 +102,25 @@ def test_what_can_be_restored_may_have_to_have_a_length() -> None:
     assert supports_graph_restore(leaf, require_length=True)
     assert supports_graph_restore(endless)
     assert not supports_graph_restore(endless, require_length=True)
+
+
+class Claims:
+    """It says that tokens rebuild its items, of data that need not be indexed, and does not say how."""
+
+    has_constant_time_access = True
+
+
+class Keeps(Claims):
+    """It does say how."""
+
+    def __getitem__(self, token: object) -> object:
+        return token
+
+
+@pytest.mark.parametrize(("source", "restores"), [(Claims(), False), (Keeps(), True), ([1], False), (None, False)])
+@pytest.mark.parametrize("require_length", [False, True])
+def test_what_can_be_restored_is_the_same_as_in_lhotse(source: object, restores: bool, require_length: bool) -> None:
+    assert supports_graph_restore(source, require_length=require_length) is (restores and not require_length)
+    assert lhotse.lazy.supports_graph_restore(source, require_length=require_length) is (
+        restores and not require_length
+    )

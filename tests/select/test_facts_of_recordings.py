@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 from tars import write_tar
 
 import touchfs
 from touchfs.dataset.recording_formats import recording_formats
-from touchfs.errors import UsageError
+from touchfs.errors import DecodeLimitError, MissingExtraError, SourceError, TouchfsError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.sample_set import SampleSet
+from touchfs.select import facts
 from touchfs.write.shar.writer import SharWriter
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -133,6 +137,60 @@ def test_of_segments_of_recordings_of_unknown_length(tmp_path: Path) -> None:
     dataset = open_dataset(str(tmp_path / "x.tar"), full=True)
     assert recording_formats(dataset).rates == {16000: 1, None: 1}
     assert keys(tmp_path / "x.tar", "rate == 16000 and duration == 1.5") == ["a"]
+
+
+MP3S = {"a.mp3": encoded(16000, 1, "MP3"), "b.mp3": encoded(8000, 1, "MP3"), "c.mp3": b"no MP3", "d.txt": b"none"}
+
+
+def parquet(path: Path) -> Path:
+    data = [{"bytes": each, "path": None} for each in MP3S.values()]
+    pq.write_table(pa.table({"key": list("abcd"), "audio": [*data[:3], None]}), path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+@pytest.mark.parametrize("make", [lambda path: write_tar(path.with_suffix(".tar"), MP3S), parquet])
+def test_a_few_unknown_lengths_are_found(tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Any) -> None:
+    """One that is damaged has none. The selection is the one after all are indexed."""
+    path = make(tmp_path / "x")
+    assert keys(path, "duration > 2") == ["b"]
+    assert caplog.messages == ["where: 1 sample has no known duration: `touchfs index --full`"]
+    before = touchfs.open(str(path)).where("duration < 2").data.samples.fingerprint
+    open_dataset(str(path), full=True)
+    assert touchfs.open(str(path)).where("duration < 2").data.samples.fingerprint == before
+
+
+@pytest.mark.parametrize(("name", "bound"), [("_READ_MOST", 2), ("_READ_BYTES", 100)])
+def test_more_or_longer_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+) -> None:
+    monkeypatch.setattr(facts, name, bound)
+    assert keys(write_tar(tmp_path / "x.tar", {**MP3S, "e.wav": encoded(8000)}), "duration > 0") == ["e"]
+    assert caplog.messages == ["where: 3 samples have no known duration: `touchfs index --full`"]
+
+
+@pytest.mark.parametrize("error", [DecodeLimitError, MissingExtraError, SourceError])
+@pytest.mark.parametrize(
+    ("of", "where"),
+    [
+        (touchfs.open, "duration > 1"),
+        *((lambda path: touchfs.open(path).segments(), f"{name} > 1") for name in ("duration", "rate", "size.wav")),
+    ],
+)
+def test_none_is_left_out_because_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[TouchfsError], of: Any, where: str
+) -> None:
+    """Others would select others. The next time it may be found."""
+    path = str(write_tar(tmp_path / "x.tar", {**MP3S, "a.json": b'{"segments": [{"start": 0}]}'}))
+
+    def fail(*_: object) -> None:
+        raise error("today")
+
+    monkeypatch.setattr("touchfs.form.results.RETRY_SECONDS", -1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("touchfs.form.lengths._probe", fail)
+        with pytest.raises(error, match="today"):
+            of(path).where(where)
+    assert of(path).where(where)[0].key == "a"
 
 
 def test_audio_is_cut_rather_than_video(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from touchfs.catalog.table import Table
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import SampleFile
-from touchfs.errors import FormatError
+from touchfs.dataset.shard_recordings import read_recording, recording_row
+from touchfs.errors import DecodeLimitError, FormatError
 from touchfs.extent import Content
 from touchfs.form.base import Timing
 from touchfs.names import REPORT
@@ -74,11 +75,25 @@ class CataloguedSample(Sample):
         timing = self._timing()
         return super().duration if timing is None else timing.frames / timing.rate
 
+    def find_duration(self, most: int) -> float | None:
+        row = recording_row(self._shard, self.ordinal) if self._table is self._shard.tables["shards"] else None
+        if row is None or self._table.size[row] > most:
+            return None
+        try:
+            recording = read_recording(self._shard, self._table, row)
+        except DecodeLimitError:
+            raise
+        except FormatError:
+            return None
+        return recording.length / recording.rate
+
     @property
     def rate(self) -> int | None:
         """Sampling rate of its first recording in Hz, by the catalog, else by its header; None if neither has it."""
         try:
             timing = self._timing()
+        except DecodeLimitError:
+            raise
         except FormatError:  # a segment of a recording that cannot be decoded
             return None
         return super().rate if timing is None else timing.rate
@@ -88,6 +103,8 @@ class CataloguedSample(Sample):
         """Number of channels of its first recording, by the catalog, else by its header; None if neither has it."""
         try:
             timing = self._timing()
+        except DecodeLimitError:
+            raise
         except FormatError:  # as for `rate`
             return None
         return super().channels if timing is None or timing.channels is None else timing.channels

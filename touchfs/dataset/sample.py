@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from touchfs.dataset.file_arrays import npy_array, pcm_of_wav
 from touchfs.dataset.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
-from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.errors import DecodeLimitError, FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory, drive
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.json_text import parse_json
@@ -120,11 +120,23 @@ class Sample(Mapping[str, bytes]):
 
     @property
     def known_duration(self) -> float | None:
-        """Seconds of its recording, or None if no header has its length."""
+        """Seconds of its recording, or None if no header has its length.
+
+        Raises DecodeLimitError for a segment whose recording has to be decoded.
+        """
         try:
             return self.duration
+        except DecodeLimitError:
+            raise
         except (AttributeError, FormatError):
             return None
+
+    def find_duration(self, most: int) -> float | None:
+        """Seconds of its recording, which is read for that; None if it cannot be decoded, or has over `most` bytes.
+
+        Raises DecodeLimitError, MissingExtraError, and the errors of sources, after which it may be found.
+        """
+        return self.known_duration
 
     @property
     def rate(self) -> int | None:

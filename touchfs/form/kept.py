@@ -60,13 +60,13 @@ def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffe
 def _unless_it_failed(name: str, make: Callable[[], Buffer]) -> Buffer:
     error, until = _failures.get(name, (None, 0.0))
     if error is not None and monotonic() < until:
-        raise FormatError(error.message, offset=error.offset)  # another object, as whoever catches it may add a path
+        raise type(error)(error.message, offset=error.offset)  # another object, as whoever catches it may add a path
     count("renderings")
     try:
         return make()
     except FormatError as error:
         _failures.pop(name, None)
-        _failures[name] = FormatError(error.message, offset=error.offset), monotonic() + RETRY_SECONDS
+        _failures[name] = type(error)(error.message, offset=error.offset), monotonic() + RETRY_SECONDS
         if len(_failures) > _FAILURES_KEPT:
             _failures.pop(next(iter(_failures), name), None)
         raise

@@ -74,7 +74,7 @@ class Results(Generic[T]):
         if outcome is None:
             outcome = running.result() if running is not None else self._run(key, make, ours)
         if isinstance(outcome.result, FormatError):  # another object each time, as whoever catches it may add a path
-            raise FormatError(outcome.result.message, offset=outcome.result.offset)
+            raise type(outcome.result)(outcome.result.message, offset=outcome.result.offset)
         return outcome.result
 
     def _run(self, key: Hashable, make: Callable[[], T], future: Future[_KeptResult[T]]) -> _KeptResult[T]:
@@ -109,4 +109,4 @@ def _outcome(make: Callable[[], T]) -> _KeptResult[T]:
     try:
         return _KeptResult(make())
     except FormatError as error:
-        return _KeptResult(FormatError(error.message, offset=error.offset), monotonic() + RETRY_SECONDS)
+        return _KeptResult(type(error)(error.message, offset=error.offset), monotonic() + RETRY_SECONDS)

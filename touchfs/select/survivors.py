@@ -50,8 +50,8 @@ Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 
 HEADER = struct.Struct("<8sIIQQ16s16s")
 MAGIC = b"TOUCHSRV"
-# 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values.
-VERSION = 3
+# 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values. 3 read no recordings.
+VERSION = 4
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
 _DIGEST_SIZE = 16

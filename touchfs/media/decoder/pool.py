@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
+from touchfs.errors import DecodeLimitError, FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.extent import Buffer, Content
 from touchfs.limits import LIMITS
 from touchfs.media.decoder.messages import Message, MessageError, connect, receive, send
@@ -67,9 +67,9 @@ class DecodePool:
     ) -> Message:
         """Run an operation of `child.py` and return its answer. The child may read ranges of `content`.
 
-        Raises FormatError if the recording cannot be decoded, crashes the decoder, or needs too much memory, or more
-        time than `timeout` + `extra_seconds`, without that of reading `content`; MissingExtraError without the
-        libraries; SourceError if no process can be started; the errors of `content`.
+        Raises FormatError if the recording cannot be decoded; DecodeLimitError if it crashes the decoder, or needs too
+        much memory, or more time than `timeout` + `extra_seconds`, without that of reading `content`; MissingExtraError
+        without the libraries; SourceError if no process can be started; the errors of `content`.
         """
         with self._lease() as child:
             answer = child.request({**values, "operation": operation}, blobs, content, self.timeout + extra_seconds)
@@ -206,9 +206,11 @@ class _Child:
                 else:
                     send(self._connection, {"failed": True})
         except TimeoutError as error:
-            raise FormatError(f"decoding takes over {seconds:g} s, the limit: --decode-timeout raises it") from error
+            raise DecodeLimitError(
+                f"decoding takes over {seconds:g} s, the limit: --decode-timeout raises it"
+            ) from error
         except (MessageError, OSError) as error:
-            raise FormatError("cannot be decoded: the decoder crashed, or took too much memory or time") from error
+            raise DecodeLimitError("cannot be decoded: the decoder crashed, or took too much memory or time") from error
         return failure or answer
 
 

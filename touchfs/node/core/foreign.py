@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import getitem
 from typing import Any
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.node.core.given_tokens import GivenTokens
 from touchfs.node.core.iteration import Iteration, Pair, same
-from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of, refuse_state, supports_graph_restore
+from touchfs.node.core.iterator_node import children_of, kind_of, refuse_state, supports_graph_restore
 from touchfs.node.core.origin import get_graph_origin
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
@@ -44,12 +45,12 @@ def _begin(source: Iterable[Any], epoch: int, saved: Saved) -> Iteration:
     return source.begin(epoch, saved) if isinstance(source, PairNode) else ForeignIteration(source, epoch, saved)
 
 
-def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
+def maker(source: Any) -> Callable[[Token], Any]:
     """Return the function from a token of `source` to its item. It raises UsageError if items cannot be rebuilt."""
     if isinstance(source, PairNode):
         return source.make
-    if isinstance(source, IteratorNode):
-        return source.__getitem__
+    if supports_graph_restore(source):
+        return partial(getitem, source)
     return partial(_cannot_rebuild, source)
 
 
@@ -147,7 +148,7 @@ class ForeignIteration(Iteration):
             self.source.load_state_dict(state.fields())
 
     def walk(self) -> Iterator[Pair]:
-        restorable = isinstance(self.source, IteratorNode) and supports_graph_restore(self.source)
+        restorable = supports_graph_restore(self.source)
         given = GivenTokens(kind_of(self.source))
         with self.scope.entered():
             items = iter(self.source)

@@ -106,12 +106,13 @@ def refuse_state(node: object, why: str | None = None) -> NoReturn:
 def resolve_iterator_source(source: Any) -> Any:
     """Return the node that `source`, a wrapper such as `SampleSet`, keeps in `data`; return anything else unchanged."""
     data = None if isinstance(source, IteratorNode) else getattr(source, "data", None)
-    return data if isinstance(data, IteratorNode) else source
+    # A node of another package says this, too, and need not be of our class.
+    return data if hasattr(data, "is_checkpointable") else source
 
 
 def supports_graph_restore(source: Any, *, require_length: bool = False) -> bool:
     """Return True if `source[token]` rebuilds an item directly; with `require_length`, if `len(source)` works, too."""
-    restores = bool(getattr(source, "is_indexed", False) and getattr(source, "has_constant_time_access", False))
+    restores = bool(getattr(source, "has_constant_time_access", False)) and hasattr(source, "__getitem__")
     if not (restores and require_length):
         return restores
     try:
