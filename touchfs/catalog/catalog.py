@@ -21,6 +21,7 @@ from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import NO_SAMPLE, Table
+from touchfs.control_characters import has_control
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_file import parse_file
@@ -29,7 +30,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 7
+VERSION = 8
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -193,6 +194,8 @@ class Catalog:
                 raise TypeError("a class has no name")
             if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
                 raise TypeError("a fact is of another type")
+            if has_control(header["report"].replace("\n", "")):
+                raise ValueError("a report has control characters")
             self.facts = Facts(files=files, **header, endings=endings, labels=labels, classes=classes)
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]

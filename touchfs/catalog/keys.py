@@ -28,7 +28,7 @@ from touchfs.source.mapped import map_file
 
 HEADER = struct.Struct("<8sIIQ40x")
 MAGIC = b"TOUCHKEY"
-VERSION = 1
+VERSION = 2
 IDENTITY_SIZE = 16
 ENTRY_SIZE = 16
 HASHES = 1 << 64
