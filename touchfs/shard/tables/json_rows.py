@@ -16,7 +16,7 @@ from touchfs.shard.tables.rows import NO_FILE, ROW, CellKinds, ColumnFiles, with
 from touchfs.tables.field_paths import Path, wanted_columns
 
 # Rows whose JSON is in memory at a time, to know its size.
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 64
 
 
 class JsonTable(Protocol):
