@@ -34,6 +34,8 @@ from __future__ import annotations
 
 import errno
 
+from touchfs.control_characters import one_line, quote_name
+
 
 class TouchfsError(Exception):
     """Base class of all errors that touchfs raises deliberately."""
@@ -50,8 +52,8 @@ class TouchfsError(Exception):
     def __str__(self) -> str:
         where = "" if self.path is None else f"{self.path}: "
         place = "" if self.offset is None else f" (at byte {self.offset})"
-        sample = "" if self.key is None else f" (sample {self.key!r})"
-        return where + self.message + place + sample
+        sample = "" if self.key is None else f" (sample '{quote_name(self.key)}')"
+        return one_line(where + self.message + place + sample)
 
     def at(self, path: str) -> TouchfsError:
         """Set the path if it is not set, and return the error. Codecs know offsets but no paths; their callers do."""

@@ -2,7 +2,7 @@
 
 A key is a path: `/` makes directories. Whatever POSIX or a line-based list cannot hold is percent-encoded:
 
-    "" -> %2F     "." -> %2E     ".." -> %2E%2E     control characters (U+0000 to 1F, 7F to 9F) -> %XX
+    "" -> %2F     "." -> %2E     ".." -> %2E%2E     characters of `control_characters.UNSAFE` -> %XX for each byte
     bytes that are not UTF-8 -> %XX     % before two hex digits or ~ -> %25
 
 A name over 255 bytes is cut and ends in `%~` and a hash of the whole name. An extension that leaves no room for a name
@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 
+from touchfs.control_characters import UNSAFE
+
 NAME_MAX = 255
 # Leaves room for the number of the 2**32th sample with a name, the hash of a key, and 26 bytes of the key itself.
 SUFFIX_MAX = 200
@@ -37,8 +39,9 @@ REPORT = f"{REPORT_STEM}.{REPORT_EXTENSION}"
 ROW_JSON = "row.json"
 
 # What a plain key has none of: characters that are quoted, slashes, and percent signs, which are quoted sometimes.
-_UNPLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f%\ud800-\udfff]")
-_QUOTED = re.compile(r"[\x00-\x1f\x7f-\x9f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
+_UNPLAIN = re.compile(f"[%{UNSAFE}]")
+_QUOTED = re.compile(f"[/{UNSAFE}]|%(?=[0-9A-Fa-f]{{2}}|~)")
+_NEVER = re.compile(f"[/{UNSAFE}]")
 _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
 
 
@@ -49,6 +52,14 @@ def quote(component: str) -> bytes:
 
 def _quote_characters(text: str) -> bytes:
     return _QUOTED.sub(percent_encode, text).encode()
+
+
+def is_name(name: bytes) -> bool:
+    """True if a name may be one of ours: it breaks no line and no path, and commands no terminal."""
+    try:
+        return name not in (b"", b".", b"..") and not _NEVER.search(name.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def percent_encode(match: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from touchfs.catalog import key_builder
 from touchfs.catalog.catalog import Facts, FileKind, write_catalog
 from touchfs.catalog.key_builder import KeyedShard, build_keys
-from touchfs.catalog.keys import BLOCK, Keys
+from touchfs.catalog.keys import BLOCK, VERSION, Keys
 from touchfs.catalog.table_builder import TableBuilder
 from touchfs.errors import FormatError, NotFoundError
 from touchfs.names import hash_of, quote
@@ -102,7 +102,7 @@ def test_many_parts_and_groups_on_an_executor(tmp_path: Path, monkeypatch: pytes
 def write(path: Path, hashes: list[int]) -> Keys:
     """An index with these hashes."""
     entries = b"".join(struct.pack("<QII", hash_, ordinal, 0) for ordinal, hash_ in enumerate(sorted(hashes)))
-    data = struct.pack("<8sIIQ40x", b"TOUCHKEY", 2, 1, len(hashes)) + bytes(16) + entries
+    data = struct.pack("<8sIIQ40x", b"TOUCHKEY", VERSION, 1, len(hashes)) + bytes(16) + entries
     checksums = struct.pack(
         f"<{-(-len(data) // BLOCK)}I", *(zlib.crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK))
     )

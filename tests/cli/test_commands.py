@@ -448,6 +448,6 @@ class TestNames:
         text("pack", "touch", "l.jsonl", "out")
         assert text("ls", "out:shards/000000000").splitlines()[0] == "%1B[31mred%0Aline.json"
         assert (
-            r"user.touchfs.key:      \x1b[31mred\nline"
+            r"user.touchfs.key:      \u001b[31mred\nline"
             in text("stat", "out:shards/000000000/%1B[31mred%0Aline.json").splitlines()
         )

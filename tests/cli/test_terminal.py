@@ -91,11 +91,11 @@ class TestPlainLines:
             lines.update(second * 10**8, 2 * 10**9)
         lines.end()
         assert written == [
-            "indexing a\\x1bb: 0 bytes of 2.0 GB",
-            "indexing a\\x1bb: 500.0 MB of 2.0 GB, 100.0 MB/s, 15 s left",
-            "indexing a\\x1bb: 1.0 GB of 2.0 GB, 100.0 MB/s, 10 s left",
-            "indexing a\\x1bb: 1.5 GB of 2.0 GB, 100.0 MB/s, 5 s left",
-            "indexing a\\x1bb: 2.0 GB of 2.0 GB, 100.0 MB/s",
+            "indexing a\\u001bb: 0 bytes of 2.0 GB",
+            "indexing a\\u001bb: 500.0 MB of 2.0 GB, 100.0 MB/s, 15 s left",
+            "indexing a\\u001bb: 1.0 GB of 2.0 GB, 100.0 MB/s, 10 s left",
+            "indexing a\\u001bb: 1.5 GB of 2.0 GB, 100.0 MB/s, 5 s left",
+            "indexing a\\u001bb: 2.0 GB of 2.0 GB, 100.0 MB/s",
         ]
 
     def test_work_that_begins_later_has_a_rate_of_its_own(self):

@@ -51,7 +51,7 @@ def test_a_message_is_one_line_whatever_a_file_is_called():
     errors = RecentErrors()
     errors.add("a\nb\x1b[31m\0\udcff")
     assert errors.text().count(b"\n") == 1
-    assert messages(errors) == ["a\\nb\\x1b[31m\\x00\\udcff"]
+    assert messages(errors) == ["a\\nb\\u001b[31m\\u0000\\udcff"]
 
 
 def test_processes_share_it():

@@ -248,8 +248,8 @@ def test_names_that_are_ambiguous() -> None:
 
 
 def test_rows_that_do_not_fit_in_memory() -> None:
-    data = written(pa.table({name: [bytes(100_000)] * 8 for name in "abc"}), row_group_size=8)
-    for limits, first_works in ((Limits(decoded=10**5), False), (Limits(decoded=2 * 10**6), True)):
+    data = written(pa.table({name: [bytes(100_000)] * 8 for name in "abcdef"}), row_group_size=8)
+    for limits, first_works in ((Limits(decoded=10**5), False), (Limits(decoded=4 * 10**6), True)):
         file = opened(data, limits)
         with pytest.raises(FormatError, match="--max-decoded"):
             file.read_batch(0)

@@ -22,6 +22,7 @@ from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import NO_SAMPLE, Table
+from touchfs.control_characters import has_control
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.names import shown_extension
@@ -192,6 +193,8 @@ class Catalog:
                 raise TypeError("a class has no name")
             if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
                 raise TypeError("a fact is of another type")
+            if has_control(header["report"].replace("\n", "")):
+                raise ValueError("a report has control characters")
             self.facts = Facts(files=files, **header, endings=endings, labels=labels, classes=classes)
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]

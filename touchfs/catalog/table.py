@@ -25,7 +25,6 @@ A catalog omits columns that can be computed (`touchfs.catalog.columns`).
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +36,7 @@ from touchfs.catalog.columns import Omitted, as_array, restore, take
 from touchfs.catalog.derived import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.format.arrow.mapped_file import Batch
-from touchfs.names import plain_path
+from touchfs.names import is_name, plain_path
 
 __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
 
@@ -45,8 +44,6 @@ __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "U
 COLUMNS = "columns"
 DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
-# Names of ours have no control characters, which would end a line of a list or command a terminal.
-_NAME = re.compile(rb"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]+")
 
 
 class Table:
@@ -133,7 +130,7 @@ class Table:
         return self._checked(row, bytes(self._data[start:end]))
 
     def _checked(self, row: int, name: bytes) -> bytes:
-        if row and not _NAME.fullmatch(name):
+        if row and not is_name(name):
             raise self._damaged(row)
         return name
 
@@ -277,10 +274,10 @@ class Table:
             paths = self.paths(np.array(above), prefix)
             before |= {row: path + b"/" for row, path in zip(above, paths, strict=True)}
         spans = [*zip(parents, starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)]
-        for row, (_, begin, end) in zip(rows, spans, strict=True):
-            if not _NAME.fullmatch(data, begin, end):
-                raise self._damaged(int(row))
-        return [before[parent] + data[begin:end] for parent, begin, end in spans]
+        return [
+            before[parent] + self._checked(row, bytes(data[begin:end]))
+            for row, (parent, begin, end) in zip(rows.tolist(), spans, strict=True)
+        ]
 
     def inline(self, row: int) -> bytes:
         """Return the content of a file that the catalog stores itself; empty for other files."""

@@ -7,7 +7,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
@@ -33,6 +33,6 @@ def command(path: str, workers: Workers, force: bool, read_options: ReadOptions)
     place = index_place(path, in_place=read_options.in_place)
     with executor(workers.at_most(len(dataset.shards)), [path], [place]) as pool, progress_bar("reading") as progress:
         verdicts = checksum(dataset, read_options.options, pool, progress, force=force)
-        total = totals(verdicts, lambda line: click.echo(f"touchfs: {printable(line)}", err=True))
+        total = totals(verdicts, lambda line: complain(f"touchfs: {line}"))
     say(f"{counted(total.checked, 'checksum')} written, {total.size:,} bytes read")
     return 1 if total.damaged else 0

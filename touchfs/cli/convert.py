@@ -30,7 +30,7 @@ from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
@@ -182,7 +182,7 @@ def command(
     skipped = f", {report.skipped} skipped: see {output}/skipped.jsonl" if report.skipped else ""
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
     if not report.shards:
-        click.echo(f"touchfs: {printable(output)}: has no shards, because there are no samples", err=True)
+        complain(f"touchfs: {output}: has no shards, because there are no samples")
     if kind == "touch" and is_relative_to_itself(output):
         say(remark(output))
     return 0

@@ -10,7 +10,7 @@ import click
 from touchfs.cli.cat import pieces
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.cli.terminal import printable
+from touchfs.cli.terminal import complain
 from touchfs.errors import FormatError, SourceError, UsageError
 from touchfs.extent import Buffer
 from touchfs.indexing.report import summary
@@ -38,7 +38,7 @@ def command(location: str, destination: str, recursive: bool, read_options: Read
         destination = os.path.join(destination, os.path.basename(path))
     status = 0
     for error in _copy(tree, entry, path, destination):
-        click.echo(f"touchfs: {printable(str(error))}", err=True)
+        complain(f"touchfs: {error}")
         status = 1
     return status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
 
 
 @click.command("doctor")
@@ -24,7 +24,7 @@ def command(state_dir: str | None) -> None:
     is_good = True
     for finding in check_machine(state_dir):
         advice = f": {finding.advice}" if finding.advice else ""
-        say(printable(f"{finding.rating:<5} {finding.subject:<20} {finding.found}{advice}"))
+        say(f"{finding.rating:<5} {finding.subject:<20} {finding.found}{advice}")
         is_good &= finding.rating is not Rating.BAD
     if not is_good:
         raise click.exceptions.Exit(1)

@@ -17,7 +17,7 @@ from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
@@ -123,7 +123,7 @@ def catalogs(
             written = publish_index(dataset, read_options.options, prefix)
             say(f"{shown(output or prefix)}: index of {counted(written, 'shard')}")
         for line in error_lines(path, dataset):
-            click.echo(printable(f"{path}: {line}"), err=True)
+            complain(f"{path}: {line}")
         if why_unservable(dataset, strict=True):
             status = 1
     return status
@@ -301,6 +301,6 @@ def _run(work: Callable[[Task], TaskResult], tasks: list[Task], workers: Workers
             if done.line:
                 say(done.line)
             for line in done.remarks + done.wrong:
-                click.echo(f"touchfs: {printable(line)}", err=True)
+                complain(f"touchfs: {line}")
             status |= bool(done.wrong)
     return status

@@ -13,7 +13,8 @@ import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
+from touchfs.control_characters import quote_name
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
 from touchfs.errors import TouchfsError
@@ -52,7 +53,7 @@ def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
         "kind": facts["kind"],
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
-        "splits": printable(", ".join(f"{split} ({count:,})" for split, count in dataset.splits.items())),
+        "splits": ", ".join(f"{quote_name(split)} ({count:,})" for split, count in dataset.splits.items()),
         "hours": _hours(dataset),
         "recordings": f"{formats.count:,}",
         "rates": _counts(formats.rates, " Hz"),
@@ -62,17 +63,17 @@ def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
         "interleaved": _interleaved(dataset.interleaved),
         "data": f"{dataset.size:,} bytes",
         "columns": _shown_columns(dataset),
-        "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
+        "keys": str(facts["by_key"]) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
     }
     for name, value in lines.items():
         if value:
             say(f"{name + ':':<15} {value}")
     if dataset.moved_from:
-        moved_from = printable(dataset.moved_from)
+        moved_from = quote_name(dataset.moved_from)
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
     if dataset.left_out:
-        say(printable(str(dataset.left_out)))
+        say(str(dataset.left_out))
     if line := _untimed_line(path, dataset, formats):
         say(line)
     for line in error_lines(path, dataset):
@@ -110,9 +111,9 @@ def _columns(dataset: Dataset) -> dict[str, str]:
 
 def _shown_columns(dataset: Dataset) -> str:
     columns = _columns(dataset)
-    shown = [f"{name} ({kind})" for name, kind in islice(columns.items(), COLUMNS_SHOWN)]
+    shown = [f"{quote_name(name)} ({kind})" for name, kind in islice(columns.items(), COLUMNS_SHOWN)]
     more = len(columns) - len(shown)
-    return printable(", ".join(shown + ([f"and {more:,} more"] if more else [])))
+    return ", ".join(shown + ([f"and {more:,} more"] if more else []))
 
 
 def _hours(dataset: Dataset) -> str:
@@ -143,7 +144,7 @@ def error_lines(path: str, dataset: Dataset) -> Iterator[str]:
 def _error_lines(path: str, dataset: Dataset, view: str) -> Iterator[str]:
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
     for position in broken[:ERRORS_SHOWN]:
-        yield printable(first_reason(dataset, position))
+        yield first_reason(dataset, position)
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from touchfs.cli.mount_helper import HELPER
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import complain, say
 from touchfs.errors import OutputExistsError, SourceError, UnwritableError
 from touchfs.posix.atomic import TEMPORARY_PREFIX
 
@@ -50,7 +50,7 @@ def command(directory: str, remove: bool) -> None:
         raise SourceError(f"cannot be written: {error.strerror}", path=link) from error
     say(f"{link} links to {program}: `mount -t touchfs DATASET DIRECTORY` runs it")
     if os.stat(program).st_uid != 0:
-        click.echo(f"touchfs: root will run {program}, which is another user's file", err=True)
+        complain(f"touchfs: root will run {program}, which is another user's file")
 
 
 def _program() -> str:

@@ -13,7 +13,7 @@ from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.limit_options import Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.clusters.paths import path_there
 from touchfs.dataset import counted
@@ -165,7 +165,7 @@ def interleave_shards(
     say(f"{output}: {counted(report.shards, 'shard')}{resumed}, {counts}{reencoded}")
     for each in report.itemless:
         problem = "nothing interleaved was found: no .json in it lists texts or images, so its files are not passed on"
-        click.echo(f"touchfs: {printable(each)}: {problem}", err=True)
+        complain(f"touchfs: {each}: {problem}")
     return 1 if report.itemless else 0
 
 

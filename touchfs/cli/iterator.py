@@ -15,7 +15,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.stored_iterators import open_stored
-from touchfs.cli.terminal import printable
+from touchfs.control_characters import quote_name
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.iterators.store_place import StateDatabase
@@ -178,7 +178,7 @@ def names(open_iterators: Open) -> None:
                 columns = [iterators.read(name, file).decode().strip() for file in ("epoch", "position", "len")]
             except TouchfsError as error:
                 failed, columns = failed + 1, ["?", "?", "?", str(error)]
-            click.echo("\t".join(map(printable, [name, *columns])))
+            click.echo("\t".join([quote_name(name), *columns]))
     if failed:
         raise TouchfsError(f"{counted(failed, 'iterator')} cannot continue: see the reason after the question marks")
 

@@ -16,7 +16,7 @@ import click
 
 from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
-from touchfs.cli.terminal import discard_stdout, log_to_stderr, open_closed_streams, printable
+from touchfs.cli.terminal import complain, discard_stdout, log_to_stderr, open_closed_streams
 from touchfs.errors import MountError, TouchfsError, UsageError
 from touchfs.extras import DISTRIBUTION
 from touchfs.source.remote import SESSION_VARIABLE
@@ -128,7 +128,7 @@ def main() -> None:
         if "--debug" in sys.argv[1:2]:
             raise
         line, status = _describe(error)
-        click.echo(printable(line), err=True)
+        complain(line)
     try:
         sys.stdout.flush()
     except OSError:

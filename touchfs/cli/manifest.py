@@ -10,7 +10,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind
 from touchfs.cli.progress import SAMPLES, progress_bar
-from touchfs.cli.terminal import printable
+from touchfs.cli.terminal import complain
 from touchfs.dataset import counted
 from touchfs.errors import UsageError, map_os_errors
 from touchfs.indexing.serving import warn_of_errors, why_unservable
@@ -69,8 +69,5 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
         with atomic_file(os.path.join(out, os.path.basename(name)) if is_directory else out) as file:
             file.writelines(pieces)
     if left := lists.count(LEFT_OUT):
-        click.echo(
-            printable(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why"),
-            err=True,
-        )
+        complain(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why")
     return 1 if why_unservable(dataset, strict=True) else 0

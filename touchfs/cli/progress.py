@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from touchfs.cli.service_progress import reported
-from touchfs.cli.terminal import printable
+from touchfs.control_characters import one_line
 from touchfs.progress import Progress
 
 BYTES, SAMPLES = "bytes", "samples"
@@ -41,7 +41,7 @@ def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
     """Yield a function that takes the amount done and the total, and shows them as `--progress` says. A service manager
     gets them, too.
     """
-    what = printable(what)
+    what = one_line(what)
     with _shown(what, unit) as shown:
         yield reported(what, shown)
 
@@ -76,7 +76,7 @@ class PlainLines:
     """
 
     def __init__(self, what: str, unit: str, write: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._what = printable(what)
+        self._what = one_line(what)
         self._unit = unit
         self._write = write
         self._clock = clock

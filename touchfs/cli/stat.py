@@ -8,7 +8,8 @@ import click
 
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
+from touchfs.control_characters import quote_name
 
 
 @click.command("stat")
@@ -30,7 +31,7 @@ def command(location: str, read_options: ReadOptions) -> int:
     }
     attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
     for name, value in (lines | attributes).items():
-        say(f"{name + ':':<22} {printable(value)}")
+        say(f"{name + ':':<22} {quote_name(value)}")
     return 1 if entry.size is None and not entry.is_directory else 0
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from touchfs.cli.progress import BYTES, amount
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
+from touchfs.control_characters import one_line
 from touchfs.errors import FormatError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(mountpoint: str, watch: bool, as_json: bool) -> None:
             _watch(path)
     else:
         for line in _lines(snapshot):
-            say(printable(line))
+            say(line)
 
 
 def _summary(latencies: Latencies) -> dict[str, float | None]:
@@ -107,7 +108,7 @@ def _watch(path: str) -> None:
 
 def _joined(lines: Iterator[str]) -> str:
     """The lines as one text, with control characters escaped."""
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(one_line, lines))
 
 
 def _lines(now: Snapshot, before: Snapshot | None = None, seconds: float = 1.0) -> Iterator[str]:

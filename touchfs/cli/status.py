@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from touchfs.cli.seconds import Seconds
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
 from touchfs.dataset import counted
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
     else:
         for each in found:
             for line in _lines(each):
-                say(printable(line))
+                say(line)
     if any(each.health in PROBLEMS for each in found):
         raise click.exceptions.Exit(1)
 

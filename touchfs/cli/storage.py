@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
+from touchfs.control_characters import quote_name
 from touchfs.dataset import counted
 from touchfs.errors import SourceError
 from touchfs.limits import parse_size
@@ -87,5 +88,5 @@ def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
 def _line(item: StoredItem) -> str:
     day = time.strftime("%Y-%m-%d", time.localtime(item.used))
     note = "in use" if item.is_used else "gone" if item.is_gone else ""
-    about = "unknown" if item.about is None else printable(item.about)
+    about = "unknown" if item.about is None else quote_name(item.about)
     return f"{item.size:>15,} {day} {item.kind:<7} {note:<6} {about}"

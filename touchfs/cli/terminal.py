@@ -14,8 +14,13 @@ from touchfs.posix.paths import without_secrets
 
 
 def say(text: str) -> None:
-    """Print a line on stdout. File names keep their bytes, but control characters are escaped."""
-    click.echo(os.fsencode(one_line(text)))
+    """Print a line on stdout."""
+    click.echo(one_line(text).encode())
+
+
+def complain(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(one_line(text).encode(), err=True)
 
 
 def announce(text: str) -> None:
@@ -66,8 +71,3 @@ def log_to_stderr(form: str = "touchfs: %(message)s") -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(form, without_secrets))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-
-
-def printable(text: str) -> str:
-    """The text on one line, with control characters escaped, which a terminal would execute."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -11,7 +11,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
-from touchfs.cli.terminal import printable, say
+from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
@@ -44,7 +44,7 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
     # An index that could not be kept is in memory, and so is the journal.
     journal = Journal(os.path.dirname(dataset.shards[0].catalog) if dataset.shards else place, dataset)
     problems: list[str] = []
-    tell = problems.append if as_json else lambda line: say(printable(line))
+    tell = problems.append if as_json else say
     with executor(workers.at_most(len(dataset.shards)), [path]) as pool, progress_bar("verifying") as progress:
 
         def verdicts() -> Iterator[ShardVerdict]:

@@ -96,7 +96,7 @@ class Memory:
 
     __slots__ = ("data", "size")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self.data = data
         self.size = len(data)
 

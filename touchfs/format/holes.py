@@ -12,6 +12,9 @@ import numpy as np
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Rope
 
+# Holes take no bytes of an archive, so they may claim any size.
+READ_MAX = 10**9
+
 
 class Hole:
     """A content of `size` zero bytes."""
@@ -23,7 +26,10 @@ class Hole:
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Content.read`."""
-        return bytes(max(min(length, self.size - offset), 0))
+        count = max(min(length, self.size - offset), 0)
+        if count > READ_MAX:
+            raise FormatError(f"has a hole of {self.size:,} bytes: read at most {READ_MAX:,} of them at a time")
+        return bytes(count)
 
     read_nowait = read
 

@@ -13,7 +13,6 @@ from contextlib import closing
 
 from touchfs import progress
 from touchfs.catalog.catalog import Facts, write_catalog
-from touchfs.control_characters import one_line
 from touchfs.errors import (
     ChangedError,
     LostWorkerError,
@@ -106,7 +105,7 @@ def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
     if isinstance(error, SourceError | MissingExtraError | NotFoundError | ChangedError):
         files = {}  # matches no shard, so that the next opening tries again
         remedy = "Fix the cause"
-    report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {THEN}\n"
+    report = f"This shard cannot be served.\n\n{error}\n\n{remedy}, {THEN}\n"
     return make_notice(catalog_path, report, files)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from touchfs.control_characters import one_line
+from touchfs.control_characters import one_line, quote_name
 
 REPORTED_MAX = 1000
 THEN = "then `touchfs reload`, or mount or serve it again."
+BREAK = "\n\n"
 _KEY_SHOWN_MAX = 80
 
 
@@ -22,7 +23,7 @@ class SampleLines:
         """Add a line about a sample."""
         self.count += 1
         if self.count <= REPORTED_MAX:
-            self.lines.append(f"sample {ordinal} ({key[:_KEY_SHOWN_MAX]!r}): {line}")
+            self.lines.append(f"sample {ordinal} ('{quote_name(key[:_KEY_SHOWN_MAX])}'): {line}")
 
     def extend(self, others: SampleLines) -> None:
         """Add lines about samples that follow."""
@@ -32,8 +33,13 @@ class SampleLines:
 
 def summary(report: str) -> str:
     """A report in one line: what it says of the shard, and the first of the lines about it."""
-    head, lines, *_ = report.split("\n\n")
-    return f"{head} {lines.splitlines()[0]}"
+    return f"{report.partition(BREAK)[0]} {reasons(report)[0]}"
+
+
+def reasons(report: str) -> list[str]:
+    """The lines of a report about what is wrong: of its second paragraph, or of the only one."""
+    _, _, others = report.partition(BREAK)
+    return (others.partition(BREAK)[0] or report).splitlines()
 
 
 def report_text(

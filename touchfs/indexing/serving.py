@@ -14,6 +14,7 @@ from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError
 from touchfs.indexing.preparing import is_waiting
+from touchfs.indexing.report import reasons
 from touchfs.posix.paths import shown
 
 log = logging.getLogger(__name__)
@@ -64,8 +65,7 @@ def first_reason(dataset: Dataset, position: int) -> str:
     shard = dataset.shards[position]
     if shard.damaged:
         return f"shard {shard.name}: {shard.damaged:,} of {shard.samples:,} samples are damaged"
-    # The second paragraph of a report has the reasons.
-    lines = shard.report.split("\n\n")[1].splitlines()
+    lines = reasons(shard.report)
     reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
     return f"shard {shard.name}: {reason}" + (f"; and {len(lines) - 1:,} more" if len(lines) > 1 else "")
 

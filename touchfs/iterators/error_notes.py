@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from touchfs.control_characters import one_line
 from touchfs.errors import NotFoundError, StateError, TouchfsError
 from touchfs.iterators.spec import is_written, refused, stored_spec
 from touchfs.store.iterator_store import Connection, IteratorStore
@@ -46,7 +45,7 @@ class ErrorNotes:
         If a spec was refused and the iterator has no other one, it makes no steps until it has: a script that does not
         look at errors would get samples that it has not asked for.
         """
-        text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
+        text = str(error) if str(error).startswith(file) else f"{file}: {error}"
 
         def act(connection: Connection) -> None:
             connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))

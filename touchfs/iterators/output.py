@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from touchfs.control_characters import has_control
+from touchfs.control_characters import has_control, quote_name
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
@@ -29,8 +30,8 @@ def format_output(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_tok
     if output in ("path", "relpath"):
         start = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
         return start + (b"\n" + start).join(graph.root.paths(tokens)) + b"\n"
-    samples = map(graph.root.make, tokens)
-    lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
+    line_of = _key if output == "key" else partial(_json, item_token)
+    lines = map(line_of, map(graph.root.make, tokens))
     return os.fsencode("".join([line + "\n" for line in lines]))
 
 
@@ -42,10 +43,10 @@ def check_paths(output: str, prefix: str) -> None:
 
 
 def _key(sample: Sample) -> str:
-    return json.dumps(sample.key)[1:-1] if not sample.key.isprintable() else sample.key
+    return quote_name(sample.key)
 
 
-def _json(sample: Sample, item_token: ItemToken) -> str:
+def _json(item_token: ItemToken, sample: Sample) -> str:
     line = {
         "key": sample.key,
         "shard": sample.shard,

@@ -28,10 +28,11 @@ def list_size(lists: StoredLists, name: str, prefix: str) -> int:
 
 
 def list_content(lists: StoredLists, name: str, prefix: str) -> Content:
-    """The content of a list whose paths begin with `prefix`."""
+    """The content of a list whose paths begin with `prefix`. Raises UsageError as `ListKind.check_prefix`."""
     if name == CATALOG:
         return catalog_content(lists.catalog_sizes(prefix), partial(lists.utterances, prefix))
     kind, starts = LISTS[name], lists.starts(name, prefix)
+    kind.check_prefix(prefix)
     size = int(starts[-1])
     body = ComputedContent(size, _WINDOW, partial(_render, lists, name, prefix, starts.data))
     return Rope((Memory(encode(kind.header)), body, Memory(encode(kind.footer) if size else b"")))
@@ -44,6 +45,7 @@ def list_pieces(lists: StoredLists, name: str, prefix: str) -> Iterator[Buffer]:
         yield from (content.read(offset, _WINDOW) for offset in range(0, content.size, _WINDOW))
         return
     kind = LISTS[name]
+    kind.check_prefix(prefix)
     yield encode(kind.header)
     yield from lists.pieces(name, prefix)
     if lists.count(name):

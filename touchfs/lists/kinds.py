@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from touchfs.control_characters import has_control
 from touchfs.dataset import Dataset
+from touchfs.errors import UsageError
 from touchfs.lists.records import Begins, SampleRecord, UtteranceRecord, decode_sample, decode_utterance
 from touchfs.manifest import kaldi, lhotse
 from touchfs.manifest.entry import Utterance
@@ -58,6 +60,12 @@ class ListKind:
     header: str = ""
     footer: str = ""
     is_below: bool = False
+
+    def check_prefix(self, prefix: str) -> None:
+        """Raise UsageError if the control characters of a prefix, as a line break, would be in the list."""
+        if self.has_paths and not self.is_json and has_control(prefix):
+            problem = "its paths would have the control characters of the mount point or prefix"
+            raise UsageError(f"{problem}: choose another --path-prefix, or a list in JSON")
 
     def prefix_size(self, prefix: str) -> int:
         """The number of bytes that a prefix takes in a piece."""

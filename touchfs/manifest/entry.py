@@ -11,7 +11,9 @@ import re
 from math import inf, nextafter
 from typing import NamedTuple
 
-_CONTROL = r"\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff\ud800-\udfff="
+from touchfs.control_characters import UNSAFE
+
+_CONTROL = rf"\s{UNSAFE}\u200b\ufeff="
 _QUOTED = re.compile(f"[{_CONTROL}]")
 _QUOTED_IN_SPEAKER = re.compile(rf"[{_CONTROL}\x20-\x2d]")
 # Characters that Python, Perl or awk take for white space or a line end.

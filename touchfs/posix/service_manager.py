@@ -50,4 +50,4 @@ class ServiceManager:
 
         address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender, suppress(OSError):
-            sender.sendto("\n".join(map(one_line, lines)).encode("utf-8", "replace"), address)
+            sender.sendto("\n".join(map(one_line, lines)).encode(), address)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 
+from touchfs.control_characters import one_line
 from touchfs.errors import (
     ChangedError,
     FormatError,
@@ -46,7 +47,7 @@ class Refusal(Exception):
 
 def text(status: HTTPStatus, line: str, headers: Headers = (), form: str = "text/plain") -> HttpAnswer:
     """An answer of one line of text, or of another form, whose characters are those of UTF-8."""
-    body = f"{line}\n".encode(errors="backslashreplace")
+    body = f"{one_line(line)}\n".encode()
     length = ("Content-Length", str(len(body)))
     return HttpAnswer(status, (("Content-Type", f"{form}; charset=utf-8"), length, *headers), [body])
 

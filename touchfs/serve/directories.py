@@ -9,6 +9,7 @@ from html import escape
 from http import HTTPStatus
 from itertools import islice
 
+from touchfs.control_characters import one_line
 from touchfs.serve.answer import HttpAnswer
 from touchfs.serve.served_tree import Served
 
@@ -61,4 +62,4 @@ def _json(children: Iterable[Served]) -> Iterator[str]:
 
 
 def _shown(name: bytes) -> str:
-    return escape(name.decode(errors="replace"))
+    return escape(one_line(os.fsdecode(name)))

@@ -62,7 +62,7 @@ def answer_properties(requested: RequestedProperties, resources: Iterable[Served
 
 def refuse_depth() -> HttpAnswer:
     """The answer to a request for a directory and everything below it."""
-    body = '<?xml version="1.0" encoding="utf-8"?>\n<D:error xmlns:D="DAV:"><D:propfind-finite-depth/></D:error>'
+    body = '<?xml version="1.0" encoding="utf-8"?><D:error xmlns:D="DAV:"><D:propfind-finite-depth/></D:error>'
     return text(HTTPStatus.FORBIDDEN, body, form="application/xml")
 
 

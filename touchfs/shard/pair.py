@@ -23,6 +23,8 @@ def read_index(path: str, fingerprint: Fingerprint, bin_size: int) -> mmidx.Inde
         return mmidx.parse_index(file.read(0, size), bin_size)
     except FormatError as error:
         raise error.at(path) from error
+    except MemoryError as error:
+        raise FormatError(f"an index of {size:,} bytes does not fit in memory", path=path) from error
     finally:
         file.close()
 

@@ -25,7 +25,7 @@ from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.pyarrow_errors import pyarrow_errors
 from touchfs.tables.record_batch import record_batch
 from touchfs.tables.values.json_values import json_values, row_lines
-from touchfs.tables.values.value_sizes import total_size, viewed_size
+from touchfs.tables.values.value_sizes import JSON_COPIES, total_size, viewed_size
 
 if TYPE_CHECKING:
     import pyarrow
@@ -165,8 +165,8 @@ class ArrowFile:
         return found
 
     def _check_values(self, arrays: Sequence[pyarrow.Array], batch: int) -> None:
-        """Raise FormatError for more values than fit in memory."""
-        if sum(map(total_size, arrays)) > self._limits.decoded:
+        """Raise FormatError for values that do not fit in memory while they become JSON."""
+        if JSON_COPIES * sum(map(total_size, arrays)) > self._limits.decoded:
             raise self._streams.too_large(self.ipc.batches[batch])
 
     def _read(self, batch: int, columns: Sequence[int]) -> pyarrow.RecordBatch:

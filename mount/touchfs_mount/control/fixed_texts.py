@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.extras import DISTRIBUTION
@@ -94,7 +95,8 @@ class FixedTexts:
             "internal_errors": facts.total(FAILURES),
             "metrics": facts.metrics,
         }
-        return json.dumps(info, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        lines = json.dumps(info, indent=2, ensure_ascii=False).split("\n")
+        return "\n".join([*map(one_line, lines), ""]).encode()
 
     def _by_key_listing(self) -> str:
         if isinstance(self._dataset.keys, str):

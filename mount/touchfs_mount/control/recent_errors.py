@@ -8,6 +8,8 @@ import struct
 import threading
 import time
 
+from touchfs.control_characters import one_line
+
 _SLOTS, _SLOT_SIZE = 128, 1024
 _COUNT = struct.Struct("<Q")
 
@@ -25,7 +27,8 @@ class RecentErrors:
     def add(self, message: str) -> None:
         """Add an error as one line with the time; a line of over 1,023 bytes is truncated."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        line = f"{moment} {_one_line(message)}".encode("utf-8", "backslashreplace")[: _SLOT_SIZE - 1]
+        whole = f"{moment} {one_line(message)}".encode()
+        line = whole[: _SLOT_SIZE - 1].decode("utf-8", "ignore").encode()  # without a part of a character at the end
         with self._thread:
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1)
             try:
@@ -47,8 +50,3 @@ class RecentErrors:
 
     def _place(self, number: int) -> int:
         return _COUNT.size + number % _SLOTS * _SLOT_SIZE
-
-
-def _one_line(message: str) -> str:
-    """Escape control characters: a file name in a message may hold anything, even a newline or terminal codes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in message)

@@ -47,7 +47,7 @@ def open_stream(name: str) -> socket.socket:
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_SIZE)
     stream.shutdown(socket.SHUT_RD)
     # identifier, unit, priority of lines without prefix, prefixes are parsed; forward to syslog, kmsg, console
-    stream.sendall(f"{name}\n\n6\n1\n0\n0\n0\n".encode("utf-8", "replace"))
+    stream.sendall(f"{name}\n\n6\n1\n0\n0\n0\n".encode())
     return stream
 
 

@@ -34,6 +34,7 @@ from touchfs.catalog.rows.byte_arrays import (
 from touchfs.catalog.rows.row_columns import FileArrays
 from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED
+from touchfs.control_characters import CONTROL
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import ORDINAL_SIZE, pack_ordinals
 from touchfs.format.arrow.mapped_columns import BinaryColumn
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 # Keys that `names.quote` or `names.plain_path` may change, and all with `%`, which they sometimes quote.
-_UNUSUAL = r"[\x00-\x1f\x7f-\x{9f}/%]|^\.$|^\.\.$|^\.touchfs$"
+_UNUSUAL = rf"[{CONTROL}/%]|^\.$|^\.\.$|^\.touchfs$"
 
 
 class NamedKind(Protocol):

@@ -72,6 +72,8 @@ class _Locks:
 _locks = _Locks()
 # Of all columns of this process.
 _PLACES: KeptValues[CellPlaces] = KeptValues()
+# The bytes that cells are in, of which the store did not take some.
+_DECODED: KeptValues[memoryview] = KeptValues()
 
 
 class ParquetCells:
@@ -126,24 +128,37 @@ class ParquetCells:
         return page
 
     def _decode(self, table: OpenParquet, rows: range) -> CellPlaces:
+        large = table.large_cells(self._path, rows, self._limits.window)
+        if large is not None:
+            ranges, data, is_dictionary = large
+            where = f"dictionary {table.locate(rows.start)[0]}" if is_dictionary else f"page {rows.start}"
+            return CellPlaces(rows.start, self._content(table, rows, data, where), ranges.offsets, ranges.lengths)
         ends, data = table.cell_buffers(self._path, rows)
-        return CellPlaces(rows.start, self._content(table, rows, data), ends[:-1].copy(), np.diff(ends))
+        content = self._content(table, rows, data, f"{rows.start}")
+        return CellPlaces(rows.start, content, ends[:-1].copy(), np.diff(ends))
 
-    def _content(self, table: OpenParquet, rows: range, data: memoryview) -> Content:
-        """The bytes of the cells of a page, end to end."""
+    def _content(self, table: OpenParquet, rows: range, data: memoryview, where: str) -> Content:
+        """The bytes that the cells of a page are in. `where` tells them from others of the column."""
         size, name = len(data), None
         if self._source.identity is not None:
-            name = f"parquet cells\0{self._source.identity}\0{build_path(self._path)}\0{rows.start}"
+            name = f"parquet cells\0{self._source.identity}\0{build_path(self._path)}\0{where}"
         if size > self._limits.window and name is not None:
-            # Without room in the store, or without the store, the page is decoded for each window.
+            # Without room in the store, or without the store, the last page stays in memory.
             with suppress(SourceError):
                 hashed = hex_digest(name.encode(errors="surrogateescape"))
                 pieces = (data[first : first + PIECE_SIZE] for first in range(0, size, PIECE_SIZE))
                 return Extent(ScratchSource(Scratch.configured().make(hashed, pieces, size)), 0, size)
         del data  # the content must not keep it
 
+        key = name or object()
+
         def render(offset: int, length: int) -> bytes:
-            return bytes(table.cell_buffers(self._path, rows)[1][offset : offset + length])
+            found = _DECODED.get(key)
+            if found is None:
+                large = table.large_cells(self._path, rows, self._limits.window)
+                found = table.cell_buffers(self._path, rows)[1] if large is None else large[1]
+                _DECODED.add(key, found)
+            return bytes(found[offset : offset + length])
 
         return ComputedContent(size, max(min(size, self._limits.window), 1), render, name)
 

@@ -142,10 +142,20 @@ class RowTexts:
                     try:
                         group = _pack(self._make(ordinal - i, GROUP_ROWS))
                     except FormatError:
-                        return _text(_pack(self._make(ordinal, 1)), 0)
+                        return self._alone(ordinal)
                     WINDOWS.add((self._name, number), group)
                     text = _text(group, i)
         return text
+
+    def _alone(self, ordinal: int) -> bytes:
+        texts = self._make(ordinal, 1)
+        if not texts:
+            raise _no_row()
+        return texts[0]
+
+
+def _no_row() -> FormatError:
+    return FormatError("the table has no such row: index with --force")
 
 
 def _pack(texts: list[bytes]) -> bytes:
@@ -158,7 +168,7 @@ def _text(group: Buffer, i: int) -> bytes:
     start = _END.unpack_from(group, _END.size * (i - 1))[0] if i else 0
     end = _END.unpack_from(group, _END.size * i)[0]
     if not end:
-        raise FormatError("the table has no such row: index with --force")
+        raise _no_row()
     head = _END.size * GROUP_ROWS
     return bytes(group[head + start : head + end])
 

@@ -199,6 +199,11 @@ def scan_header(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
             f"an index of {header.count} samples of a .bin of {bin_size} bytes: nearly all would be empty",
             offset=_COUNTS_OFFSET,
         )
+    if header.documents > max(EMPTY_MAX, 2 * header.count):
+        raise FormatError(
+            f"an index of {header.documents} documents of {header.count} samples: nearly all would be empty",
+            offset=_COUNTS_OFFSET,
+        )
     if header.dtype.kind == "f":
         header = yield from _scan_float(header, bin_size)
     if header.count:

@@ -11,7 +11,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Reads
 from touchfs.format.parquet.levels import parse_hybrid
 from touchfs.format.parquet.page_levels import LevelReader
-from touchfs.format.parquet.pages import DICTIONARY_ENCODINGS, Encoding, PageType, ParquetPage, read_page
+from touchfs.format.parquet.pages import DICTIONARY_ENCODINGS, Encoding, PageType, ParquetPage
 from touchfs.format.parquet.plain_values import plain_ranges
 from touchfs.format.parquet.row_group import UNCOMPRESSED, ParquetChunk
 from touchfs.format.parquet.schema import ParquetLeaf, PhysicalType
@@ -55,12 +55,11 @@ def may_have_ranges(chunk: ParquetChunk, leaf: ParquetLeaf) -> bool:
     return chunk.codec == UNCOMPRESSED and leaf.max_repetition == 0 and leaf.type != PhysicalType.BOOLEAN
 
 
-def dictionary_ranges(offset: int, end: int, leaf: ParquetLeaf, levels: LevelReader) -> Reads[CellRanges]:
-    """Find the byte ranges of the values of the dictionary page at an offset. Raises FormatError."""
-    page = yield from read_page(offset, end)
+def dictionary_ranges(page: ParquetPage, leaf: ParquetLeaf, levels: LevelReader) -> Reads[CellRanges]:
+    """Find the byte ranges of the values of a dictionary page that is not compressed. Raises FormatError."""
     levels.check(page)
     if page.type != PageType.DICTIONARY or page.encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
-        raise FormatError("another Parquet page where a dictionary should be", offset=offset)
+        raise FormatError("another Parquet page where a dictionary should be", offset=page.offset)
     starts, lengths = yield from plain_ranges(page.start, page.stored, page.values, leaf.width)
     return CellRanges(starts, lengths, np.ones(page.values, np.bool_))
 

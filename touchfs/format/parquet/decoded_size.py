@@ -22,8 +22,12 @@ _VALUE_SIZE = 8
 
 
 def least_size(page: ParquetPage, leaf: ParquetLeaf) -> int:
-    """Bytes that a data page may take in any case: what it has, and its values, levels and nulls."""
-    return page.size + page.values * (max(leaf.width, _VALUE_SIZE) + _VALUE_SIZE * leaf.max_definition)
+    """Bytes that a page takes while it is decoded in any case: what it has, and its values, levels and nulls.
+
+    The decoder copies texts and bytes, also those of a dictionary, and those in lists twice. It has the page meanwhile.
+    """
+    copies = 1 if leaf.type != PhysicalType.BYTE_ARRAY else 3 if leaf.max_repetition else 2
+    return copies * page.size + page.values * (max(leaf.width, _VALUE_SIZE) + _VALUE_SIZE * leaf.max_definition)
 
 
 def expands(page: ParquetPage, leaf: ParquetLeaf) -> bool:

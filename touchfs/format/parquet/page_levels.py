@@ -56,16 +56,24 @@ class LevelReader:
             return (yield from _read_levels(page, leaf, page.start, page.end))
         if is_old:
             return None
+        self.check_decompressed(page)
         body = self.decompress(codec, (yield page.start, page.stored), page.size)
         try:
-            return drive(_read_levels(page, leaf, 0, len(body)), Memory(bytes(body)))
+            return drive(_read_levels(page, leaf, 0, len(body)), Memory(body))
         except FormatError as error:
             error.offset = page.offset
             raise
 
     def check(self, page: ParquetPage) -> None:
         """Raise FormatError for a page that does not fit in memory."""
-        if max(page.size, page.stored, page.values * _VALUE_SIZE) > self.limit:
+        self._check(page, max(page.size, page.stored, page.values * _VALUE_SIZE))
+
+    def check_decompressed(self, page: ParquetPage) -> None:
+        """Raise FormatError for a page that does not fit in memory both as it is stored and decompressed."""
+        self._check(page, page.size + page.stored + page.values * _VALUE_SIZE)
+
+    def _check(self, page: ParquetPage, needed: int) -> None:
+        if needed > self.limit:
             raise FormatError(f"a Parquet page is not read: {too_large(self.limit)}", offset=page.offset)
 
 

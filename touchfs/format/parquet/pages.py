@@ -51,7 +51,8 @@ class ParquetPage:
     """A page: its header of `header_size` bytes at `offset`, then `stored` bytes, which are `size` decompressed.
 
     `values` counts nulls. Of version 2 only: `rows`, and the sizes of levels before the values. `is_compressed` is
-    False where version 2 says so whatever the codec of the chunk.
+    False where version 2 says so whatever the codec of the chunk. `crc` is the CRC-32 of the stored bytes, as a signed
+    or an unsigned number, if the header has it.
     """
 
     offset: int
@@ -67,6 +68,7 @@ class ParquetPage:
     definition_size: int = 0
     repetition_size: int = 0
     is_compressed: bool = True
+    crc: int | None = None
 
     @property
     def is_data(self) -> bool:
@@ -111,6 +113,8 @@ def _parse_page(reader: CompactReader, offset: int, end: int) -> ParquetPage:
                 size = reader.number(kind)
             case 3:  # compressed_page_size
                 stored = reader.number(kind)
+            case 4:  # crc
+                found["crc"] = reader.number(kind)
             case 5:  # data_page_header
                 found |= _parse_numbers(reader, kind, _VERSION_1)
             case 7:  # dictionary_page_header

@@ -10,6 +10,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
+from touchfs.control_characters import quote_name
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 
@@ -110,7 +111,7 @@ def seconds(number: int, text: str) -> float:
 
 def shown(text: str) -> str:
     """Return the beginning of a text, for a message on one line."""
-    return repr(text) if len(text) <= 60 else repr(text[:60]) + "…"
+    return f"'{quote_name(text[:60])}'" + "…" * (len(text) > 60)
 
 
 def at_line(number: int, problem: str) -> FormatError:

@@ -17,7 +17,7 @@ from touchfs.tables.field_paths import Path, wanted_columns
 from touchfs.tables.partition import with_partition, without_columns
 
 # Rows whose JSON is in memory at a time, to know its size.
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 64
 
 
 class JsonTable(Protocol):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Memory, drive
+from touchfs.extent import Content, Memory, Rope, drive
 from touchfs.format.parquet.cell_ranges import CellRanges, dictionary_ranges, may_have_ranges, page_ranges
 from touchfs.format.parquet.footer import ParquetFooter
 from touchfs.format.parquet.page_levels import LevelReader
 from touchfs.format.parquet.page_table import PageTable, read_page_table
-from touchfs.format.parquet.pages import ParquetPage, read_page
+from touchfs.format.parquet.pages import DICTIONARY_ENCODINGS, Encoding, ParquetPage, read_page
 from touchfs.format.parquet.plain_values import plain_ranges
 from touchfs.format.parquet.row_group import ParquetChunk, RowGroup
 from touchfs.format.parquet.schema import ParquetLeaf
@@ -127,6 +129,47 @@ class ParquetPages:
         item = np.arange(len(row)) - np.flatnonzero(begins)[row]
         return row[has_value], item[has_value]
 
+    def decoded_cells(
+        self, leaf: ParquetLeaf, group: int, number: int, least: int
+    ) -> tuple[CellRanges, memoryview, bool] | None:
+        """The cells of a page of a leaf in no list, if that or its dictionary has over `least` decompressed bytes.
+
+        Where they are in these bytes; the bytes, of which no other copy is made; whether they are the dictionary's.
+        None for smaller pages and other encodings.
+        """
+        table, codec = self.table(leaf, group), self.chunk(leaf, group).codec
+        page, dictionary = self._flat_page(table, number), None
+        if table.dictionary is not None and page.encoding in DICTIONARY_ENCODINGS:
+            dictionary = drive(read_page(table.dictionary, int(table.offsets[0])), self._source)
+        is_known = dictionary is not None or page.encoding == Encoding.PLAIN
+        if not is_known or (page if dictionary is None else dictionary).size <= least:
+            return None
+        data, values = self._decompressed(page, codec)
+        places = None
+        if dictionary is not None:
+            _, values = self._decompressed(dictionary, codec)
+            places = drive(dictionary_ranges(_in_memory(dictionary), leaf, self._levels), Memory(values))
+        found = drive(page_ranges(_in_memory(page), leaf, places, self._levels), data)
+        if found is None:
+            return None
+        if dictionary is None:
+            found.offsets[found.valid] -= data.size - len(values)
+        return found, values, dictionary is not None
+
+    def _decompressed(self, page: ParquetPage, codec: int) -> tuple[Content, memoryview]:
+        """The bytes of a page decompressed, and those after the levels that version 2 stores as they are."""
+        self._levels.check_decompressed(page)
+        stored = memoryview(self._source.read(page.start, page.stored))
+        if page.crc is not None and zlib.crc32(stored) != page.crc % 2**32:
+            raise FormatError("a Parquet page differs from its checksum", offset=page.offset)
+        levels = page.definition_size + page.repetition_size
+        values = stored[levels:]
+        if page.is_compressed and page.size > levels:
+            values = memoryview(decompress(codec, values, page.size - levels))
+        if len(values) != page.size - levels:
+            raise FormatError("a Parquet page that is not compressed has two sizes", offset=page.offset)
+        return Rope((Memory(stored[:levels]), Memory(values))), values
+
     def dictionary_lengths(self, leaf: ParquetLeaf, group: int, page: ParquetPage) -> NDArray[np.int64]:
         """The lengths of the values of the dictionary page of a chunk."""
         key = self._name, group, leaf.number, -2
@@ -134,7 +177,7 @@ class ParquetPages:
         if found is None:
             data = self._source.read(page.start, page.stored)
             values = decompress(self.chunk(leaf, group).codec, data, page.size)
-            starts, lengths = drive(plain_ranges(0, len(values), page.values, leaf.width), Memory(bytes(values)))
+            starts, lengths = drive(plain_ranges(0, len(values), page.values, leaf.width), Memory(values))
             found = CellRanges(starts, lengths, np.ones(len(starts), np.bool_))
             _RANGES.add(key, found)
         return found.lengths
@@ -157,7 +200,8 @@ class ParquetPages:
         found = _RANGES.get(key)
         if found is None:
             end = int(table.offsets[0])
-            found = drive(dictionary_ranges(table.dictionary, end, leaf, self._levels), self._source)
+            page = drive(read_page(table.dictionary, end), self._source)
+            found = drive(dictionary_ranges(page, leaf, self._levels), self._source)
             _RANGES.add(key, found)
         return found
 
@@ -172,3 +216,8 @@ class ParquetPages:
     def _check_rows(self, count: int) -> None:
         if count * _RANGE_SIZE > self._limit:
             raise FormatError(f"places of {count:,} cells are not read: {too_large(self._limit)}")
+
+
+def _in_memory(page: ParquetPage) -> ParquetPage:
+    """A page as it is when decompressed, without its header."""
+    return replace(page, offset=0, header_size=0, stored=page.size, is_compressed=False)

@@ -12,7 +12,7 @@ from touchfs.limits import Limits, too_large
 from touchfs.tables.field_paths import Path, without
 from touchfs.tables.parquet.join_leaves import join_leaves, storage_of
 from touchfs.tables.pyarrow_errors import pyarrow_errors
-from touchfs.tables.values.value_sizes import total_size
+from touchfs.tables.values.value_sizes import PYTHON_COPIES, total_size
 
 if TYPE_CHECKING:
     import pyarrow
@@ -59,9 +59,9 @@ class ParquetColumns:
                 left -= arrays[-1].nbytes
         return names, arrays
 
-    def check(self, arrays: Sequence[pyarrow.Array]) -> None:
-        """Raise FormatError for more values than fit in memory as Python has them."""
-        if sum(map(total_size, arrays)) > self._limit:
+    def check(self, arrays: Sequence[pyarrow.Array], copies: int = PYTHON_COPIES) -> None:
+        """Raise FormatError for values of which so many copies do not fit in memory."""
+        if copies * sum(map(total_size, arrays)) > self._limit:
             raise self._too_large()
 
     def _column(

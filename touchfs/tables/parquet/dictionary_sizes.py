@@ -46,6 +46,6 @@ def _largest_value(source: Source, chunk: ParquetChunk, enough: int, limit: int)
         return page.size if page.type == PageType.DICTIONARY else 0
     if page.size > limit:
         raise FormatError(f"a dictionary of a Parquet column: {too_large(limit)}", offset=page.offset)
-    data = bytes(decompress(chunk.codec, source.read(page.start, page.stored), page.size))
+    data = decompress(chunk.codec, source.read(page.start, page.stored), page.size)
     _, lengths = drive(plain_ranges(0, len(data), page.values, 0), Memory(data))
     return int(lengths.max(initial=0))

@@ -125,7 +125,8 @@ class LeafValues:
     def _check(self, pages: Sequence[ParquetPage], leaf: ParquetLeaf, group: int) -> None:
         """Raise FormatError for pages whose values do not fit in memory, or that do not belong together."""
         first = pages[0]
-        needed = sum(page.stored + least_size(page, leaf) for page in pages)
+        # The excerpt has the stored bytes again.
+        needed = sum(2 * page.stored + least_size(page, leaf) for page in pages)
         lengths = np.zeros(0, np.int64)
         for page in pages:
             if not page.is_data and page is not first:

@@ -25,6 +25,7 @@ from touchfs.tables.parquet.leaf_values import LeafValues
 from touchfs.tables.pyarrow_errors import pyarrow_errors
 from touchfs.tables.record_batch import record_batch
 from touchfs.tables.values.json_values import json_values, row_lines
+from touchfs.tables.values.value_sizes import JSON_COPIES
 
 if TYPE_CHECKING:
     import pyarrow
@@ -175,6 +176,16 @@ class OpenParquet:
         ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
         return ends - ends[0], memoryview(data or b"")[int(ends[0]) : int(ends[-1])]
 
+    def large_cells(self, path: Path, rows: range, least: int) -> tuple[CellRanges, memoryview, bool] | None:
+        """As `cell_buffers`, where over `least` bytes are decompressed for the rows: where the cells are in bytes, the
+        bytes, and whether these are a dictionary, which other pages share. None for other pages, and other encodings.
+        """
+        leaf, (batch, row) = self._footer.schema.leaf_at(path), self.locate(rows.start)
+        if leaf.max_repetition:
+            return None
+        (number,) = self._pages.table(leaf, batch).spans(row, 1)
+        return self._pages.decoded_cells(leaf, batch, number, least)
+
     def read(self, first: int, count: int, left_out: Collection[Path] = ()) -> pyarrow.RecordBatch:
         """Rows of the file from `first` on, without the cells at some paths; fewer at the end of the row group.
 
@@ -237,7 +248,7 @@ class OpenParquet:
         for first in range(0, rows, ROWS_AT_ONCE):
             _, (values,) = self._shown.read(batch, first, min(ROWS_AT_ONCE, rows - first), [column], left_out)
             with pyarrow_errors("values of a Parquet file"):
-                self._columns.check([values])
+                self._columns.check([values], JSON_COPIES)
                 made = json_values(values)
             yield made
 
@@ -247,7 +258,7 @@ class OpenParquet:
         for batch, start, rows in self._parts(first, count):
             names, arrays = self._shown.read(batch, start, rows, range(len(self.schema)), left_out)
             with pyarrow_errors("values of a Parquet file"):
-                self._columns.check(arrays)
+                self._columns.check(arrays, JSON_COPIES)
                 texts += row_lines(names, arrays, rows)
         return texts
 

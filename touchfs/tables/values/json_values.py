@@ -299,4 +299,4 @@ def row_lines(names: Sequence[str], arrays: Sequence[pyarrow.Array], rows: int) 
     columns = [json_values(array) for array in arrays]
     values, names = zip(*columns, strict=True) if columns else ((),) * rows, distinct(names)
     objects = (dict(zip(names, row, strict=True)) for row in values)
-    return [(json.dumps(each, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass") for each in objects]
+    return [json.dumps(each, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n" for each in objects]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # An object and the reference to it
 VALUE_SIZE = 32.0
+# How often values are in memory while they become objects of Python, and while they become JSON: as Arrow has them, as
+# Python does, as base64, as text of which the encoder makes two, and as UTF-8.
+PYTHON_COPIES, JSON_COPIES = 2, 6
 # Floats, because nothing says that lengths multiplied fit into integers. One number if all values take the same.
 Sizes: TypeAlias = NDArray[Any] | float
 
