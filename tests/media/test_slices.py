@@ -62,7 +62,7 @@ EXACT = [
 ]
 # Another recording has their coding and container, or one that is cut alike
 ALIKE = {
-    *("b.flac", "d.oga", "b.m4a", "b.mp3", "d.mp3", "f.mp3", "b.ogg", "d.webm", "d.m4a", "f.mkv"),
+    *("d.oga", "b.m4a", "b.mp3", "d.mp3", "f.mp3", "b.ogg", "d.webm", "d.m4a", "f.mkv"),
     *("h.mkv", "i.aiff", "j.wav", "l.wav", "k.mkv", "m.mp4", "q.caf", "b.mpg"),
 }
 # Those that are decoded from their start
