@@ -16,7 +16,7 @@ venv: install-demo
 demo: install-demo
 	@tests/demo.sh
 
-# Every behaviour once, properties of 25 examples instead of 100. Floors run bottom up (tests/floors.py), and the first red one is the last.
+# Every behaviour once, properties of 12 examples instead of 100. Floors run bottom up (tests/floors.py), and the first red one is the last.
 test: install-test
 	$(pytest) $(parallel) --hypothesis-profile fewer -m 'not variant and not soak'
 

@@ -11,8 +11,8 @@ pytest_plugins = ["floors"]
 # How long an example takes, or is made, is up to the machine: it never fails a test.
 settings.register_profile("touchfs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("touchfs")
-# For `make test`: the same properties, of a quarter of the examples.
-settings.register_profile("fewer", settings.get_profile("touchfs"), max_examples=25)
+# For `make test`: the same properties, of an eighth of the examples.
+settings.register_profile("fewer", settings.get_profile("touchfs"), max_examples=12)
 
 # What a shell starts in the background has SIGINT ignored, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

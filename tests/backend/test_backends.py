@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,14 @@ from touchfs.node import LazyIndexedManifestIterator, collect_state_dict, restor
 from touchfs.token import from_json, to_json
 
 
-@pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    return CASES[request.param](tmp_path)
+@pytest.fixture(scope="module", params=CASES)
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return CASES[request.param](tmp_path_factory.mktemp("case"))
+
+
+@pytest.fixture
+def case(written: Case) -> Case:
+    return replace(written, backend=pickle.loads(pickle.dumps(written.backend)))
 
 
 # A process that has read nothing starts another one, which reads. Tests of Lance have used it in this process, and what
@@ -146,7 +152,9 @@ def test_a_pickle_is_small_and_reads_the_same(case: Case):
         assert case.of_row(copy.get_row(2)) == case.expected[2]
 
 
-def test_isinstance_and_pickle_open_nothing(case: Case, tmp_path: Path):
+@pytest.mark.parametrize("name", CASES)
+def test_isinstance_and_pickle_open_nothing(name: str, tmp_path: Path):
+    case = CASES[name](tmp_path)
     """A backend that was only counted and sent to workers never opened its files."""
     tmp_path.rename(tmp_path.with_name("away"))
     assert isinstance(case.backend, StorageBackend) and case.backend.num_rows == len(case.rows)

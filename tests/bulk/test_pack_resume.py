@@ -235,7 +235,7 @@ def check_listed(output: Path) -> None:
         assert (output.parent / line.split()[0] / "metainfo.idx").exists()
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.variant)])
 def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
     lines = []
     for i in range(60):

@@ -240,7 +240,7 @@ def test_an_output_with_spaces_says_where_touchnet_reads_it_from(text, shards, d
 @pytest.mark.parametrize(
     ("kind", "more", "kills"),
     [
-        *(("tar", ["--index"], 1), ("shar", [], 1)),
+        ("tar", ["--index"], 1),
         *(
             pytest.param(*each, 3, marks=pytest.mark.variant)
             for each in (("tar", []), ("tar", ["--index"]), ("shar", []))

@@ -109,9 +109,9 @@ def test_a_signal_leaves_whole_shards_to_go_on_with(here, temporary, packing):
 @pytest.mark.parametrize(
     ("running", "number"),
     [
-        (3, signal.SIGINT),
         (4, signal.SIGTERM),
         (5, signal.SIGINT),
+        pytest.param(3, signal.SIGINT, marks=pytest.mark.variant),
         pytest.param(3, signal.SIGTERM, marks=pytest.mark.variant),
         pytest.param(4, signal.SIGINT, marks=pytest.mark.variant),
         pytest.param(5, signal.SIGTERM, marks=pytest.mark.variant),
@@ -158,7 +158,7 @@ def test_a_killed_one_leaves_no_process_behind(here, packing):
     ("number", "working"),
     [
         (signal.SIGINT, True),
-        (signal.SIGTERM, False),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.variant),
         pytest.param(signal.SIGINT, False, marks=pytest.mark.variant),
         pytest.param(signal.SIGTERM, True, marks=pytest.mark.variant),
     ],

@@ -43,7 +43,7 @@ def write_large_line(path):
         file.write(b'"}\n' + line("last"))
 
 
-@pytest.mark.parametrize("name", ["lines.jsonl", "lines.jsonl.gz"])
+@pytest.mark.parametrize("name", ["lines.jsonl", pytest.param("lines.jsonl.gz", marks=pytest.mark.variant)])
 def test_a_large_line_is_named_and_the_others_are_served(touchfs, here, name):
     write_large_line(here / name)
     done, megabytes = peak(here, INSTALLED, "index", "--scratch-dir", "scratch", name)
@@ -98,7 +98,7 @@ def test_a_large_line_ends_a_stream_with_an_error(here, node):
 def test_many_blank_lines_are_nothing(here, touchfs):
     with open("lines.jsonl", "wb") as file:
         file.write(line("first"))
-        for _ in range(30):
+        for _ in range(10):
             file.write(b"\n" * 10**6)
         file.write(line("last"))
     done, megabytes = peak(here, INSTALLED, "index", "lines.jsonl")
@@ -206,22 +206,22 @@ def test_the_first_byte_of_a_segment_of_a_long_flac_decodes_little(shar, here):
     assert megabytes < BOUND
 
 
-def test_all_of_a_long_flac_is_decoded_in_windows(shar, here):
+@pytest.mark.parametrize("window", ["1M", pytest.param(None, marks=pytest.mark.variant)])
+def test_all_of_a_long_flac_is_decoded_in_windows(shar, here, window):
     """Written out it is what libsndfile makes of all of it, whatever the window."""
-    sums = set()
-    for option in ([], ["--decode-window", "1M"]):
-        command = [INSTALLED, "cp", *option, f"{shar}:segments/cuts.000000/cut/0000.wav", "copy.wav"]
-        done, megabytes = peak(here, *command)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert megabytes < BOUND
-        with open("copy.wav", "rb") as file:
-            file.seek(44)
-            sums.add(hashlib.file_digest(file, "sha256").hexdigest())
+    option = ["--decode-window", window] if window else []
+    command = [INSTALLED, "cp", *option, f"{shar}:segments/cuts.000000/cut/0000.wav", "copy.wav"]
+    done, megabytes = peak(here, *command)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert megabytes < BOUND
+    with open("copy.wav", "rb") as file:
+        file.seek(44)
+        copied = hashlib.file_digest(file, "sha256").hexdigest()
     whole = hashlib.sha256()
     subprocess.run(["tar", "-xf", shar / "recording.000000.tar", "cut.flac"], check=True)
     for block in soundfile.blocks("cut.flac", 2**20, dtype="int16"):
         whole.update(block.astype("<i2").tobytes())
-    assert sums == {whole.hexdigest()}
+    assert copied == whole.hexdigest()
 
 
 def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs, here):

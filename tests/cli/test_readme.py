@@ -4,8 +4,8 @@ Each page is pasted from its top into a directory that holds nothing but the che
 goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too. Blocks
 of Python that follow each other go into one interpreter.
 
-Few readers are root. So another user pastes the README as well, and in a variant each page: with the installed command,
-and each block of Python into an interpreter of its own.
+Few readers are root. So another user pastes the README, and in a variant each page: with the installed command, and
+each block of Python into an interpreter of its own.
 """
 
 import json
@@ -105,8 +105,9 @@ PASTED = [name for name, blocks in RUN.items() if blocks]
 @pytest.mark.parametrize(
     ("page", "user"),
     [
-        *((name, as_this_user) for name in PASTED),
-        *(pytest.param(name, as_another_user, marks=() if name == README else pytest.mark.variant) for name in PASTED),
+        pytest.param(name, user, marks=() if (name == README) == (user is as_another_user) else pytest.mark.variant)
+        for name in PASTED
+        for user in (as_this_user, as_another_user)
     ],
 )
 def test_every_example_of_a_page(public, page, user):

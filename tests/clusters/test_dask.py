@@ -64,7 +64,7 @@ def test_tls_by_the_configuration_of_dask(tars, tmp_path):
 
 
 def test_a_scheduler_that_is_started_here(tars):
-    done = run("verify", tars, "--dask", "local", "--jobs", 2)
+    done = run("verify", tars, "--dask", "local", "--jobs", 1)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout.startswith("6 shards, 120 files")
 

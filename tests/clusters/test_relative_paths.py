@@ -73,7 +73,7 @@ def test_packs(run, dask):
         Path("out").rename(f"{kind}-there")
 
 
-@pytest.mark.parametrize("absolutely", [False, True])
+@pytest.mark.parametrize("absolutely", [False, pytest.param(True, marks=pytest.mark.variant)])
 def test_conversions(run, dask, packed, packed_once, absolutely):
     """Also of a dataset that is named absolutely, but whose list has relative lines."""
     source = os.path.abspath(packed) if absolutely else packed

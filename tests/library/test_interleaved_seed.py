@@ -84,8 +84,13 @@ def batch_of(*rows, **options):
 # "All four combinations work out of the box"
 
 
-@pytest.mark.parametrize("source", READERS)
-@pytest.mark.parametrize("target", WRITERS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        *(("wds", "parquet"), ("parquet", "wds")),
+        *(pytest.param(kind, kind, marks=pytest.mark.variant) for kind in ("wds", "parquet")),
+    ],
+)
 def test_all_four_combinations(mint, parquet, tmp_path, source, target):
     data = mint if source == "wds" else parquet
     (READERS[source](str(data)) | WRITERS[target](path=str(tmp_path / "out"))).run()

@@ -362,24 +362,21 @@ def foreign() -> IteratorNode:
 
 
 def of_any_epoch() -> list[Any]:
-    """Loaders with workers are tried with each node and in each epoch by `make test-all`."""
+    """Pairs of loader and node. Loaders with workers are tried with each node and in each epoch by `make test-all`."""
     first = [
         ("iterable", shuffled_numbers, range(EPOCHS)),
         ("iterable", early, range(EPOCHS)),
-        ("iterable", foreign, range(EPOCHS)),
-        ("mapped", shuffled_numbers, range(EPOCHS)),
-        ("mapped", early, range(EPOCHS)),
         ("mapped", foreign, range(EPOCHS)),
         ("iterable, persistent workers", early, (2,)),
         ("mapped, persistent workers", shuffled_numbers, (2,)),
-        ("iterable, new workers each time", shuffled_numbers, (2,)),
         ("iterable, new workers each time", foreign, (0,)),
     ]
     more = [
         pytest.param(name, node, range(EPOCHS), marks=pytest.mark.variant)
         for name in LOADERS
         for node in (shuffled_numbers, early, foreign)
-        if "workers" in name and (node is not foreign or name == "iterable, new workers each time")
+        if node is not foreign or name not in ("iterable, persistent workers", "mapped, persistent workers")
+        if (name, node, range(EPOCHS)) not in first
     ]
     return first + more
 

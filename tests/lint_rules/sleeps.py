@@ -10,7 +10,6 @@ CLOCKS = {"time", "trio", "asyncio"}
 # Files that may sleep for a fixed time, and why.
 ALLOWED: dict[str, str] = {
     "tests/mount/test_trio.py": "asks again and again, under trio",
-    "tests/waiting.py": "between two looks at a condition",
     "tests/bench/beside_steps.py": "not yet looked at",
     "tests/bench/daemons.py": "not yet looked at",
     "tests/bench/hung_shards.py": "not yet looked at",

@@ -4,7 +4,8 @@ import random
 import numpy as np
 import pytest
 from PIL import Image
-from videos import VIDEOS, ffmpeg, make, some, turned
+from variants import with_variants
+from videos import VIDEOS, ffmpeg, make, turned
 
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Memory
@@ -43,7 +44,8 @@ def difference(frames, others):
     return max(float(np.abs(frame.astype(int) - as_webp(other)).mean()) for frame, other in pairs)
 
 
-@pytest.mark.parametrize("name", some(VIDEOS))
+# `test_video_frames.py` decodes all codings.
+@pytest.mark.parametrize("name", with_variants(VIDEOS, lambda name: name in ("h264.mp4", "vp9.webm", "prores.mov")))
 def test_frames_are_those_that_ffmpeg_shows(directory, pool, name):
     path = make(directory, name, *VIDEOS[name], size="96x64", seconds=2)
     frames = all_frames(path.read_bytes(), pool, quality=95)
@@ -78,7 +80,7 @@ def test_frames_come_in_parts(tmp_path, pool):
 
 
 @pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.variant)])
-@pytest.mark.parametrize("name", ["h264.mp4", "vp9.webm", "mjpeg.avi"])
+@pytest.mark.parametrize("name", with_variants(("h264.mp4", "vp9.webm", "mjpeg.avi"), lambda name: name == "h264.mp4"))
 def test_damaged_videos(directory, pool, name, trials):
     data = make(directory, name, *VIDEOS[name], size="96x64", seconds=2).read_bytes()
     chooser = random.Random(name)

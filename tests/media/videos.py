@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
+from variants import with_variants
 
 SECONDS = 12
 RATE = 25
@@ -41,7 +41,7 @@ VIDEOS = {
 def some(names: Iterable[str]) -> list[Any]:
     """For `parametrize`: those whose coding and container another one has, too, are variants."""
     again = ("h264.mkv", "mjpeg.avi", "ntsc.mp4", "open.mp4")
-    return [pytest.param(name, marks=[pytest.mark.variant] if name in again else []) for name in names]
+    return with_variants(names, lambda name: name not in again)
 
 
 def make(

@@ -57,11 +57,8 @@ def kill_workers_while(
 
 def mounts_below(path: Path) -> list[Path]:
     """From mountinfo: a stat would be a request to the mount. Names may have any bytes, also those of line ends."""
-    points = [
-        line.split(" ")[4]
-        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").split("\n")
-        if line
-    ]
+    listed = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    points = [line.split(" ")[4] for line in listed.split("\n") if line]
     points = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point) for point in points]
     return [Path(point) for point in points if Path(point).is_relative_to(path)]
 

@@ -115,7 +115,7 @@ def test_without_a_journal_it_is_a_file(mount, speech, tmp_path, monkeypatch):
     assert mounted.info()["log"] == os.fspath(log)
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGHUP, marks=pytest.mark.variant)])
 def test_a_rotated_log_goes_on_in_a_new_file(mount, speech, tmp_path, number):
     log, old = tmp_path / "log", tmp_path / "log.1"
     mounted = mount(speech, "--log-file", log, "--log-level", "debug")

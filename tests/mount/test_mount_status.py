@@ -113,7 +113,7 @@ def test_a_mount_that_hangs_takes_no_time_from_others(mount, speech):
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("command", ["stats", "reload"])
+@pytest.mark.parametrize("command", ["stats", pytest.param("reload", marks=pytest.mark.variant)])
 def test_no_command_waits_for_a_mount_that_hangs(mount, speech, command):
     mounted = mount(speech)
     processes = mounted.processes()
@@ -183,8 +183,8 @@ def planted(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", '{"pid": "self"}', "[" * 200_000),
-        *(pytest.param(text, marks=pytest.mark.variant) for text in ("[1]", "3", '{"a": 1}', "\0")),
+        *('{"pid": "self"}', "[" * 200_000),
+        *(pytest.param(text, marks=pytest.mark.variant) for text in ("", "[1]", "3", '{"a": 1}', "\0")),
     ],
 )
 def test_an_info_that_touchfs_does_not_write_is_named(planted, text):
@@ -241,7 +241,7 @@ def test_bind_mounts_of_a_mount(mount, speech, tmp_path):
 
 
 @pytest.mark.usefixtures("as_root")
-@pytest.mark.parametrize("over", ["below/mnt", "below"])
+@pytest.mark.parametrize("over", ["below/mnt", pytest.param("below", marks=pytest.mark.variant)])
 def test_a_mount_that_another_one_hides_is_not_called_hung(mount, speech, tmp_path, over):
     (tmp_path / "below").mkdir()
     mounted = mount(speech, name="below/mnt")

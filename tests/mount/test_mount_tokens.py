@@ -282,7 +282,7 @@ ODD = {
 
 
 class TestWrites:
-    @pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.variant)])
+    @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.variant)])
     def test_what_is_no_value_for_a_file_is_refused_and_changes_nothing(self, hostile, count):
         start = everything(hostile)
 

@@ -114,7 +114,7 @@ def test_it_ends_where_no_more_fits(put, fetching, room, count):
     assert "no more is fetched: " in log() and "--scratch-size at least" in log()
 
 
-@pytest.mark.parametrize("way", ["unmount", "kill"])
+@pytest.mark.parametrize("way", ["unmount", pytest.param("kill", marks=pytest.mark.variant)])
 def test_it_ends_with_the_mount(put, fetching, way):
     sample = put("a")
     mounted, _ = fetching("--prefetch-rate", "1k")

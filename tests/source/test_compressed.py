@@ -53,7 +53,7 @@ def text(seed: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     parts=st.lists(st.binary(max_size=300) | st.integers(0, 50_000).map(lambda n: text(n, n)), min_size=1, max_size=4),
     step=st.integers(1, STEP_SIZE),
@@ -66,7 +66,7 @@ def test_round_trip(suffix: str, parts: list[bytes], step: int, padding: int) ->
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_what_is_cut_off_or_damaged_is_an_error(suffix: str, data: st.DataObject) -> None:
     plain = text(1, 3000)

@@ -46,8 +46,13 @@ def generation_of(path):
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.variant)])
-@pytest.mark.parametrize("in_store", [False, True], ids=["local", "store"])
-@pytest.mark.parametrize("kind", ["parquet", "tar"])
+@pytest.mark.parametrize(
+    ("kind", "in_store"),
+    [
+        *(("parquet", False), ("tar", True)),
+        *(pytest.param(*each, marks=pytest.mark.variant) for each in (("parquet", True), ("tar", False))),
+    ],
+)
 def test_killed_before_each_operation(out, processes, kind, in_store, every):
     step, generation = 0, 0
     path = None
