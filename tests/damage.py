@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from seals import resealed, resealed_json
+
 from touchfs.indexing.place import index_directory
 
 
@@ -20,5 +22,6 @@ def flip_byte(path: Path, *offsets: int) -> None:
     for index in filter(Path.is_file, Path(index_directory()).iterdir()):
         if old in (data := index.read_bytes()):
             times = index.stat()
-            index.write_bytes(data.replace(old, new))
+            seal = resealed_json if data.startswith(b"{") else resealed
+            index.write_bytes(seal(data.replace(old, new)))
             os.utime(index, ns=(times.st_atime_ns, times.st_mtime_ns))

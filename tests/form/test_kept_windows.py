@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from recordings import make
 
-from touchfs.errors import FormatError
+from touchfs.errors import DecodeLimitError, FormatError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.form import kept
 from touchfs.form.recordings import Decoded, piece_detail
@@ -132,7 +132,7 @@ def test_readers_of_what_cannot_be_decoded_do_not_try_it_each(
     with ThreadPoolExecutor(8) as threads:
         contents = [piece(mp3, (1, 3.25), limits) for _ in range(8)]
         errors = [threads.submit(read, content).exception() for content in contents]
-    assert {type(error) for error in errors} == {FormatError}
+    assert {type(error) for error in errors} == {DecodeLimitError}
     assert len({id(error) for error in errors}) == 8
     assert pool.requests == ["decode"]
     monkeypatch.setattr(pool, "timeout", 60)

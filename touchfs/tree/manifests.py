@@ -72,7 +72,7 @@ class Manifests:
 
     def _path(self, inode: int) -> str:
         number = 0 if inode == self._root else inode - self._base
-        if inode != self._root and not 0 < number < len(_PATHS):
+        if inode != self._root and not (0 < number < len(_PATHS) and _PATHS[number] not in self._missing):
             raise ChangedError("the dataset has changed: look its path up again")
         return _PATHS[number]
 

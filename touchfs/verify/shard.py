@@ -73,9 +73,9 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
     if is_notice(shard) or shard.report:
         verdict.tell(whole, " ".join(shard.report.split()) or "it is not decompressed, so it was not read")
     try:
+        opened = open_alone(shard, task.options.limits)
         with progress.stage(_INDEXING):
             _compare_index(task, verdict, whole)
-        opened = open_alone(shard, task.options.limits)
         known = _known_checksums(shard, verdict, whole)
         if known is not None and len(known) != opened.tables[VIEW].rows:
             verdict.tell(whole, "its checksums are of other files: write them again with `touchfs checksum --force`")
