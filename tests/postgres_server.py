@@ -165,16 +165,18 @@ def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(postgres_data: Path) -> Iterator[FoundServer]:
-    """One for all tests that do not harm it, whichever processes run them: the last of these ends it."""
+    """One for all tests that do not harm it, whichever processes run them: the last of these ends it.
+
+    A process that runs the tests of two rooms uses it twice.
+    """
     found = postgres_data.with_name("postgres.json")
     lock = FileLock(f"{found}.lock")
 
-    def others() -> list[int]:
-        users = json.loads(found.read_text())["users"] if found.exists() else []
-        return [pid for pid in users if pid != os.getpid() and runs(pid)]
+    def users() -> list[int]:
+        return list(filter(runs, json.loads(found.read_text())["users"])) if found.exists() else []
 
-    def note(users: list[int]) -> None:
-        found.write_text(json.dumps({"directory": str(server.directory), "port": server.port, "users": users}))
+    def note(now: list[int]) -> None:
+        found.write_text(json.dumps({"directory": str(server.directory), "port": server.port, "users": now}))
 
     with lock:
         if found.exists():
@@ -182,11 +184,13 @@ def server(postgres_data: Path) -> Iterator[FoundServer]:
             server = FoundServer(Path(state["directory"]), state["port"])
         else:
             server = Server(template=postgres_data)
-        note([*others(), os.getpid()])
+        note([*users(), os.getpid()])
     yield server
     with lock:
-        if users := others():
-            note(users)
+        left = users()
+        left.remove(os.getpid())
+        if left:
+            note(left)
         else:
             found.unlink()
             server.close()
