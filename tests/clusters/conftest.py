@@ -1,11 +1,14 @@
-"""A cluster that all tests share, because a scheduler and its workers take seconds to start."""
+"""A cluster that the tests of a file share, because a scheduler and its workers take seconds to start.
+
+They take a tenth of a processor also while nothing runs, so they do not outlive the file.
+"""
 
 import pytest
 from dask_cluster import ELSEWHERE, MODULES, cluster
 from s3_server import environment
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _dask(tmp_path_factory):
     place = tmp_path_factory.mktemp("cluster")
     with cluster(place, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
