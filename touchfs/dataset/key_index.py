@@ -24,7 +24,7 @@ def open_keys(
     *,
     force: bool,
 ) -> Keys | str:
-    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none.
+    """The index of keys of these shards, which is at `path` or is made there; or the reason why there is none.
 
     The path is added to `damaged` if what is there is damaged, and the reason to `distrusted` if it is not trusted.
     """

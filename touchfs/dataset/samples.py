@@ -217,7 +217,7 @@ class Samples(Sequence[Sample]):
         full = self.dataset
         no_keys = "an index of keys is not sent to other processes"
         dataset = Dataset(
-            *(full.source, full.shards, no_keys, full.limits), split=full.split, index_again=full.index_again
+            full.source, full.shards, no_keys, full.limits, split=full.split, index_again=full.index_again
         )
         return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
 

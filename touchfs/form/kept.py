@@ -60,7 +60,7 @@ def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffe
 def _unless_it_failed(name: str, make: Callable[[], Buffer]) -> Buffer:
     error, until = _failures.get(name, (None, 0.0))
     if error is not None and monotonic() < until:
-        raise type(error)(error.message, offset=error.offset)  # another object, as whoever catches it may add a path
+        raise type(error)(error.message, offset=error.offset)  # another object, as its catcher may add a path
     count("renderings")
     try:
         return make()

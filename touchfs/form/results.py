@@ -73,7 +73,7 @@ class Results(Generic[T]):
                 ours = self._running[key] = Future[_KeptResult[T]]()
         if outcome is None:
             outcome = running.result() if running is not None else self._run(key, make, ours)
-        if isinstance(outcome.result, FormatError):  # another object each time, as whoever catches it may add a path
+        if isinstance(outcome.result, FormatError):  # another object each time, as its catcher may add a path
             raise type(outcome.result)(outcome.result.message, offset=outcome.result.offset)
         return outcome.result
 

@@ -50,10 +50,10 @@ def make_catalog(
 ) -> Facts:
     """Index one shard; with `full`, also the lengths of recordings that no header has.
 
-    `files` are its fingerprints, which are looked up by default; those of local files are looked up again. Whoever
-    reads a file verifies its fingerprint.
-    The processes of an `executor` visit parts of the shard if it is of a kind that can be divided. A damaged shard
-    raises no error: its catalog reports the damage. Raises LostWorkerError if one of the processes dies.
+    `files` are its fingerprints, which are looked up by default; those of local files are looked up again. Each read of
+    a file verifies its fingerprint. The processes of an `executor` visit parts of the shard if it is of a kind that can
+    be divided. A damaged shard raises no error: its catalog reports the damage. Raises LostWorkerError if one of the
+    processes dies.
     """
     from touchfs.indexing.visit_samples import (
         visit,  # with what reads samples, which a dataset that has its index needs not

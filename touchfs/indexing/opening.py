@@ -281,8 +281,16 @@ class Opening:
             force=self.force,
         )
         again = partial(index_again, self.options)
-        limits, split = self.options.limits, self.options.split
-        dataset = Dataset(self.source, shards, keys, limits, moved_from, unseen, split, again)
+        dataset = Dataset(
+            self.source,
+            shards,
+            keys,
+            self.options.limits,
+            moved_from=moved_from,
+            unseen=unseen,
+            split=self.options.split,
+            index_again=again,
+        )
         dataset.left_out = self.left_out
         dataset.damaged = self.damaged
         dataset.interleaved = open_interleaved(

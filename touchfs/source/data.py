@@ -132,7 +132,7 @@ def renewed(path: str, known: Fingerprint | None, found: Fingerprint) -> Fingerp
     try:
         with closing(DATA.open(path, found)) as file:
             return known.renewed(found, file.read)
-    except TouchfsError:  # whoever reads the file gets its error
+    except TouchfsError:  # a read of the file tells it
         return known
 
 

@@ -94,7 +94,10 @@ def open_interleaved(
         return None
     again = partial(_index_again, options)
     return Dataset(
-        *(dataset.source, shown, _NO_KEYS, dataset.limits),
+        dataset.source,
+        shown,
+        _NO_KEYS,
+        dataset.limits,
         unseen=dataset.unseen,
         split=dataset.split,
         index_again=again,
@@ -153,7 +156,7 @@ def _index_again(options: Options, shard: Shard) -> None:
 def _known_facts(task: _ItemTask) -> Facts | None:
     """The facts of a catalog that exists, as after data and index were moved together; None if it is not current.
 
-    One that is not trusted is made anew, as if it were not there. Raises FormatError for one that is damaged.
+    One that is not trusted is made again, as if it were not there. Raises FormatError for one that is damaged.
     """
     try:
         facts = Catalog(task.catalog, task.shard.path).facts
