@@ -63,6 +63,7 @@ class Lent:
             self.stdin.write(END)
             self.stdin.flush()
             self._idle.append(self._process)
+        self.stdin = None  # what is asked after this would reach the next dataset's
 
     def communicate(self) -> None:
         pass

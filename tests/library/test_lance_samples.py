@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +92,7 @@ def test_a_crash_of_lance_while_indexing_is_an_error(path: Path) -> None:
     apart = LanceApart(LanceTable(str(path)))
     assert apart.call("describe")[0] == ROWS
     assert apart._process is not None
-    apart._process.kill()
+    os.kill(apart._process.pid, signal.SIGKILL)
     with pytest.raises(SourceError, match="Lance was ended"):
         apart.call("describe")
     assert apart.call("describe")[0] == ROWS
