@@ -36,6 +36,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded(server, monkeypatch):
     monkeypatch.setattr(flights, "_WAITING_MAX", 4 * BLOCK)
     data, goes_on = random.Random(1).randbytes(SIZE), threading.Event()
     file = DATA.open(server.put("/a.bin", data))
+    WRITE_BEHIND.wait()  # else it would be done here
     WRITE_BEHIND.do(WAITING_BYTES, goes_on.wait)
     try:
         assert file.read(0, SIZE) == data
