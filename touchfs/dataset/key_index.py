@@ -24,7 +24,7 @@ def open_keys(
     *,
     force: bool,
 ) -> Keys | str:
-    """The index of keys of these shards, which is at `path` or is made there; or the reason why there is none.
+    """Open the index of keys at `path`, or make it there. Returns a reason instead if these shards have none.
 
     The path is added to `damaged` if what is there is damaged, and the reason to `distrusted` if it is not trusted.
     """
