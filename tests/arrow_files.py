@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from touchfs.extent import Buffer, drive
+from touchfs.core.extent import Buffer, drive
 from touchfs.format.arrow.batch import batch_layout
 from touchfs.format.arrow.cells import IN_FILE, Cells, cells, has_cells
 from touchfs.format.arrow.column import column_parts, numbers_of

@@ -9,7 +9,7 @@ import sys
 import time
 
 import touchfs
-from touchfs.errors import TouchfsError
+from touchfs.core.errors import TouchfsError
 
 
 def peak() -> int:

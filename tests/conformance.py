@@ -17,10 +17,10 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
-from touchfs.errors import SourceError
-from touchfs.extent import Buffer, Content, Source
-from touchfs.sample import StoredSample
-from touchfs.shard.open import open_source
+from touchfs.core.errors import SourceError
+from touchfs.core.extent import Buffer, Content, Source
+from touchfs.registry.open import open_source
+from touchfs.shard.sample import StoredSample
 from touchfs.source.fingerprint import Fingerprint
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from touchfs.format.interleaved.source_ref import SourceRef, format_source_ref
-from touchfs.items.batch import InterleavedBatch
-from touchfs.items.schema import INTERLEAVED_SCHEMA
+from touchfs.interleaved.items.batch import InterleavedBatch
+from touchfs.interleaved.items.schema import INTERLEAVED_SCHEMA
+from touchfs.interleaved.layout.source_ref import SourceRef, format_source_ref
 
 
 def image_row(

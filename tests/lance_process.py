@@ -8,96 +8,83 @@ conftest.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from touchfs.posix.helper_process import HelperProcess, answer_calls
 from touchfs.tables.lance import apart
 
-END = b"\xff" * 8  # in place of the length of a call: the next dataset comes
-Process = subprocess.Popen[bytes]
 
+def serve() -> Callable[..., Any]:
+    """A call with a table begins the next dataset."""
+    scans = [lambda: None]
 
-class Questions:
-    """The input of the process: it seems to end after each dataset."""
+    def answer(method: Any, *arguments: Any) -> Any:
+        if isinstance(method, str):
+            return scans[-1](method, *arguments)
+        scans[:] = [apart.serve(method, *arguments)]
+        return None
 
-    ended = False
-
-    def __init__(self) -> None:
-        self._file = sys.stdin.buffer
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(size)
-        self.ended |= not data
-        return b"" if data == END else data
+    return answer
 
 
 def main() -> None:
-    answers, questions = os.dup(1), Questions()
-    sys.stdin = SimpleNamespace(buffer=questions)  # type: ignore[assignment]
-    while not questions.ended:
-        os.dup2(answers, 1)
-        with suppress(EOFError):
-            apart.main()
+    answer_calls(serve)
+
+
+class Lender:
+    """Lends idle processes, and starts one if there is none, in a thread that lives as long as this process."""
+
+    def __init__(self) -> None:
+        self._idle: list[HelperProcess] = []
+        self._owner = os.getpid()
+        self._thread = ThreadPoolExecutor(1)
+
+    def __call__(self, module: str, table: Any, address: Any, **options: Any) -> HelperProcess | Lent:
+        if address is not None or os.getpid() != self._owner:  # its stores are those of the environment of now
+            return HelperProcess(module, table, address, **options)
+        while self._idle and (helper := self._idle.pop())._process.poll() is None:
+            break
+        else:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PYTHONPATH", os.path.dirname(__file__))
+                helper = self._thread.submit(HelperProcess, __name__, **options).result()
+        helper.call(table, address)
+        return Lent(self, helper)
+
+    def take_back(self, helper: HelperProcess) -> None:
+        if os.getpid() == self._owner:  # a fork has its copy
+            self._idle.append(helper)
+
+    def end(self) -> None:
+        for helper in self._idle:
+            helper.close()
+        self._thread.shutdown()
 
 
 class Lent:
-    """The process as one dataset has it: to end it is to give it back."""
+    """The process as one dataset has it: to close it is to give it back."""
 
-    def __init__(self, idle: list[Process], process: Process) -> None:
-        self._idle, self._process, self._owner = idle, process, os.getpid()
-        self.stdin, self.stdout, self.pid, self.poll = process.stdin, process.stdout, process.pid, process.poll
-        self._given_back = False
+    def __init__(self, lender: Lender, helper: HelperProcess) -> None:
+        self._lender, self._helper, self._process = lender, helper, helper._process
 
-    def kill(self) -> None:
-        if self._given_back or os.getpid() != self._owner:  # a fork has its copy
-            return
-        self._given_back = True
-        assert self.stdin is not None
-        with suppress(OSError):
-            self.stdin.write(END)
-            self.stdin.flush()
-            self._idle.append(self._process)
-        self.stdin = None  # what is asked after this would reach the next dataset's
+    def call(self, *arguments: Any) -> Any:
+        return self._helper.call(*arguments)
 
-    def communicate(self) -> None:
-        pass
+    def close(self) -> None:
+        if (helper := self.__dict__.pop("_helper", None)) is not None:
+            self._lender.take_back(helper)
 
-    __del__ = kill
+    __del__ = close
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_lance_process() -> Iterator[None]:
-    idle: list[Process] = []
-    owner, started = os.getpid(), list[Process]()
-    start_one = apart.LanceApart._start
-
-    def start(self: apart.LanceApart) -> Any:
-        address = self._address()
-        if address is not None or os.getpid() != owner:  # its stores are those of the environment of now
-            return start_one(self)
-        while idle and (process := idle.pop()).poll() is None:
-            break
-        else:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__), **apart._ENVIRONMENT}
-            process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
-            started.append(process)
-        assert process.stdin is not None
-        apart._write(process.stdin, (self._table, address))
-        return Lent(idle, process)
-
+    lender = Lender()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apart.LanceApart, "_start", start)
+        patch.setattr(apart, "HelperProcess", lender)
         yield
-    for process in started:
-        process.communicate()  # its questions end, and so does it
-
-
-if __name__ == "__main__":
-    main()
+    lender.end()

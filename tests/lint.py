@@ -8,6 +8,7 @@ import argparse
 import gc
 import sys
 
+from lint_rules.circles import circles
 from lint_rules.class_names import class_names
 from lint_rules.commands import commands
 from lint_rules.distribution import distribution
@@ -20,7 +21,20 @@ from lint_rules.sleeps import sleeps
 from lint_rules.source import read_sources
 from lint_rules.words import words
 
-RULES = (class_names, commands, distribution, docstrings, flat_rooms, pages, parameters, rooms, skips, sleeps, words)
+RULES = (
+    circles,
+    class_names,
+    commands,
+    distribution,
+    docstrings,
+    flat_rooms,
+    pages,
+    parameters,
+    rooms,
+    skips,
+    sleeps,
+    words,
+)
 
 
 def main() -> int:

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from interleaved_tars import WdsSample, make_image, make_wds_tar, mint_sample
 from PIL import Image, ImageChops, ImageSequence
 
+from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset
-from touchfs.errors import TouchfsError
-from touchfs.items.schema import INTERLEAVED_SCHEMA
+from touchfs.interleaved.items.schema import INTERLEAVED_SCHEMA
 from touchfs.tree.tree import Tree
 
 # By the names that they get

@@ -19,8 +19,7 @@ from filelock import FileLock
 from processes import children, runs
 from waiting import wait_until
 
-from touchfs.store.postgres.address import parse_address
-from touchfs.store.postgres.place import FleetPlace
+from touchfs.postgres.place import FleetPlace, parse_address
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))[-1]
 OWNER = pwd.getpwnam("postgres") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())

@@ -16,8 +16,8 @@ class SftpServer:
     def __init__(self, root: Path, home: Path) -> None:
         self.root, self.home = root, home
         self.port = 0
-        # Successful ones, and how many channels were open at once.
-        self.logins = self.most_channels = 0
+        # Successful ones, and how many channels they have opened.
+        self.logins = self.channels = 0
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -42,9 +42,9 @@ class SftpServer:
         self._listener = self._run(self._listen())
         self.port = self._listener.get_port()
 
-    def cut(self) -> None:
-        """End all connections at once."""
-        for each in list(self._open):
+    def cut(self, *, channels_only: bool = False) -> None:
+        """End all connections at once, or the processes that serve files to them."""
+        for each in self._files if channels_only else list(self._open):
             self._loop.call_soon_threadsafe(each.abort)
 
     def stop(self) -> None:
@@ -65,7 +65,7 @@ class SftpServer:
 
     async def _listen(self) -> asyncssh.SSHAcceptor:
         self._open: set[asyncssh.SSHServerConnection] = set()
-        self._channels = 0
+        self._files: list[asyncssh.SSHServerChannel] = []
         server = self
 
         class Counted(asyncssh.SSHServer):
@@ -82,11 +82,8 @@ class SftpServer:
         class Channel(asyncssh.SFTPServer):
             def __init__(self, channel: asyncssh.SSHServerChannel) -> None:
                 super().__init__(channel, chroot=bytes(server.root))
-                server._channels += 1
-                server.most_channels = max(server.most_channels, server._channels)
-
-            def exit(self) -> None:
-                server._channels -= 1
+                server.channels += 1
+                server._files.append(channel)
 
         return await asyncssh.listen(
             "127.0.0.1",

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.extent import Content, Extent, Memory
 from touchfs.dataset import Dataset
-from touchfs.extent import Content, Extent, Memory
-from touchfs.form.table import parse_form
 from touchfs.limits import LIMITS, Limits
-from touchfs.shard.open import open_source
+from touchfs.registry.forms import parse_form
+from touchfs.registry.open import open_source
 
 
 def contents(catalog: Catalog, shard: str, view: str, limits: Limits = LIMITS) -> dict[str, Content]:

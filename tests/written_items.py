@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from touchfs.items.batch import InterleavedBatch
-from touchfs.items.schema import INTERLEAVED_SCHEMA
+from touchfs.interleaved.items.batch import InterleavedBatch
+from touchfs.interleaved.items.schema import INTERLEAVED_SCHEMA
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SOURCES = ("/data/b.tar", "/data/a.tar")

@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from touchfs.extras import DISTRIBUTION
+from touchfs.core.extras import DISTRIBUTION
 
 
 def _find_namesake() -> str | None:

@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)B?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -23,13 +23,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 
+from touchfs.core.errors import MissingExtraError, UsageError
+from touchfs.core.extras import install_hint
+from touchfs.core.location import absolute_directory
+from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.tables import arrow_table
-from touchfs.errors import MissingExtraError, UsageError
-from touchfs.extras import install_hint
 from touchfs.indexing import open_dataset
+from touchfs.indexing.dataset_path import split_dataset_path
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
@@ -37,12 +40,10 @@ from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.order.partition import KEEP, Partition
-from touchfs.posix.paths import absolute_directory
-from touchfs.select.find_sample import position_of
-from touchfs.select.selection import AnySamples, Selection, Selector
+from touchfs.select.selection import AnySamples, Selection, position_of
+from touchfs.select.selector import Selector
 from touchfs.select.survivors import survivors_directory
 from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
-from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def open(
 ) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
+    `"DATASET:shards/NAME"` is one of its shards alone, which has the same name, samples and order there; no other is
+    indexed. A file that exists under the whole name comes before that.
+
     `sample_rate` in Hz is that of audio without a rate of its own. `key_rule` says which dot of the name of a tar
     member ends its key, "first-dot" or "last-dot". `segments` is the rule that finds segments (docs/segments.md).
     `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
@@ -85,11 +89,10 @@ def open(
     line; with `strict` that is an error.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, UsageError for a split that it does
-    not have, FormatError for a shard that cannot
-    be opened, and SourceError where no index can be written.
+    not have, FormatError for a shard that cannot be opened, and SourceError where no index can be written.
     """
     if audio_root is not None:
-        limits = replace(limits, audio_root=absolute_directory(os.fspath(audio_root)))
+        limits = replace(limits, audio_root=absolute_directory(audio_root))
     options = Options(
         sample_rate,
         key_rule,
@@ -100,7 +103,8 @@ def open(
         features=features,
         split=split,
     )
-    dataset = open_dataset(os.fspath(path), options=options)
+    source, below = split_dataset_path(os.fspath(path))
+    dataset = open_dataset(source, options=options, below=below)
     if strict:
         check_strictly(dataset)
     samples = DatasetSamples(dataset)

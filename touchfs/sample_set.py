@@ -15,13 +15,12 @@ from random import Random
 from typing import Any
 
 from touchfs import node
-from touchfs.errors import ArgumentTypeError, UsageError
+from touchfs.core.errors import ArgumentTypeError, UsageError
+from touchfs.core.token import State
 from touchfs.node.core.seed import Seed, SeedOrRng
 from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
-from touchfs.posix.paths import shown
-from touchfs.token import State
 
 # Parameters of the order of samples that streams do not have.
 _ORDER_OF_INDEX = ("shuffle", "partition", "tail")
@@ -206,4 +205,4 @@ def _refuse_order_of_index(path: str, order: Mapping[str, Any]) -> None:
     for name in _ORDER_OF_INDEX:
         if name in order:
             problem = f"{name} needs indexed=True; shards that are read in order have shuffle_shards"
-            raise ArgumentTypeError(problem, path=shown(path))
+            raise ArgumentTypeError(problem, path=path)

@@ -20,16 +20,17 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
-from touchfs.errors import NotFoundError, TouchfsError
+from touchfs.core.errors import NotFoundError, TouchfsError
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.posix.mounts import Mount, may_be_away, mounts
-from touchfs.posix.paths import is_url, shown
-from touchfs.posix.paths.chains import parse_in_archive
+from touchfs.registry.containers import is_compressed
+from touchfs.registry.directory.members import find_members
+from touchfs.registry.find import find_shards
 from touchfs.select.survivors import SUFFIX, survivors_directory
-from touchfs.shard.find import find_shards
-from touchfs.shard.lists.members import find_members
-from touchfs.source.decompressed import is_compressed, scratch_name
+from touchfs.source.decompressed import scratch_name
 from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
@@ -238,16 +239,17 @@ def _is_gone(path: str) -> bool:
     """True if nothing is at this path, also not what is named by it, as a pair of Megatron's or a name with braces, and
     no part of that is on a disk that may merely be away. What may not be accessed counts as existing.
     """
-    if (place := parse_in_archive(path)) is not None:
-        path = place.archive
-    if is_url(path):
+    location = Location.of(path)
+    if location.inside is not None:
+        location = Location.of(path := location.inside.archive)
+    if location.is_url:
         return False  # to ask its store might take minutes
     try:
         if os.path.lexists(path):
             return False
         find_shards(path)
     except NotFoundError:
-        one_of_each_directory = {os.path.dirname(each): each for each in find_members(path) or [path]}
+        one_of_each_directory = {os.path.dirname(each): each for each in find_members(location) or [path]}
         return not any(map(may_be_away, one_of_each_directory.values()))
     except (TouchfsError, OSError):
         pass

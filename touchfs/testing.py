@@ -22,7 +22,8 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice, product
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import Token, from_json, normalize_graph_token, to_json
 from touchfs.node.core.iteration import ENDED
 from touchfs.node.core.iterator_node import IteratorNode, kind_of, supports_graph_restore
 from touchfs.node.core.origin import get_graph_origin
@@ -31,7 +32,6 @@ from touchfs.node.graph.merge import merge_states
 from touchfs.node.graph.share import share_of
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.posix import interpreter
-from touchfs.token import Token, from_json, normalize_graph_token, to_json
 
 MakeNode = Callable[[], IteratorNode]
 # Called with a rank and the number of ranks.

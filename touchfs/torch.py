@@ -29,26 +29,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.extras import install_hint
+from touchfs.core.errors import FormatError, MissingExtraError, UsageError
+from touchfs.core.extras import install_hint
+from touchfs.core.token import State, read_token
+from touchfs.node.core.description import drawing_nodes, refuse_drawn_seeds
 from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
-from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import (
     IteratorNode,
+    is_partitioned,
     kind_of,
     resolve_iterator_source,
     supports_graph_restore,
 )
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
-from touchfs.node.core.scope import Track
+from touchfs.node.core.scope import Track, TrackedPairs
 from touchfs.node.core.seed import DrawnSeed
-from touchfs.node.graph.description import drawing_nodes, refuse_drawn_seeds
-from touchfs.node.graph.share import is_partitioned, is_restored, share_of
+from touchfs.node.graph.share import is_restored, share_of
 from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
-from touchfs.posix.memory import IS_SUPPORTED, Sender
-from touchfs.token import State, read_token
+from touchfs.posix.memory.packed import IS_SUPPORTED, Sender
 
 try:
     import torch

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from operator import index as integer
@@ -24,19 +22,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.containers.touchnet import megatron
+from touchfs.containers.touchnet.layout import mmidx
+from touchfs.containers.touchnet.layout.mmidx_entries import Entries, damage_text
+from touchfs.containers.touchnet.reader import METAINFO_NAMES, fingerprints
+from touchfs.core.errors import FormatError, NotFoundError, UsageError
+from touchfs.core.extent import drive
+from touchfs.core.location import Location
 from touchfs.dataset import Dataset, counted
-from touchfs.errors import FormatError, NotFoundError, UsageError
-from touchfs.extent import drive
-from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX, mmidx
-from touchfs.format.idx.mmidx_entries import Entries, damage_text
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.format.metainfo import parse_object
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits, too_long
-from touchfs.posix.paths import absolute, check_url
-from touchfs.shard import megatron
-from touchfs.shard.find import find_shards
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.registry.find import find
 from touchfs.shard.options import Options
-from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 from touchfs.source.concat import SplitFile
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, StoredFile
@@ -69,13 +69,13 @@ class TouchDataset:
 
     def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None, *, limits: Limits = LIMITS) -> None:
         self._parts: dict[str, list[_Modality]] = {}
-        self._blocks: OrderedDict[tuple[_Modality, int], Entries] = OrderedDict()
+        self._blocks: BoundedCache[tuple[_Modality, int], Entries] = BoundedCache(BLOCKS_MAX)
         self._keys: Dataset | None = None
-        check_url(os.fspath(path))
-        self.path = absolute(os.fspath(path))
+        location = Location.parse(path).absolute
+        self.path = location.path
         self._options = datatypes
         self._limits = limits
-        shards = [absolute(shard) for shard in find_shards(self.path)]
+        shards = [shard.location.absolute.path for shard in find(location).shards]
         for shard in shards:
             if find_type(shard) not in (None, FileType.DIRECTORY) and not megatron.is_prefix(shard):
                 raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)
@@ -171,15 +171,7 @@ class TouchDataset:
     def _entry(self, part: _Modality, ordinal: int) -> tuple[int, int]:
         """Return `(offset in bytes, length in elements)` of a sample. Raises FormatError if it is damaged."""
         number, row = divmod(ordinal, BLOCK_SAMPLES)
-        key = part, number
-        try:
-            self._blocks.move_to_end(key)
-            block = self._blocks[key]
-        except KeyError:  # not loaded, or dropped by another thread in between
-            block = self._blocks[key] = part.load(number)
-            if len(self._blocks) > BLOCKS_MAX:
-                with suppress(KeyError):  # another thread closed the dataset
-                    self._blocks.popitem(last=False)
+        block = self._blocks.get((part, number), lambda: part.load(number))
         if damage := block.damage.item(row):
             stem = os.path.basename(part.index.path).removesuffix(INDEX_SUFFIX)
             raise FormatError(f"sample {ordinal} is damaged: {damage_text(damage, stem)}", path=part.index.path)
@@ -188,7 +180,7 @@ class TouchDataset:
     def close(self) -> None:
         """Close files and free memory. Reading afterwards raises UsageError; closing again does nothing."""
         parts, self._parts = self._parts, {}
-        self._blocks.clear()
+        self._blocks.forget()
         for part in (part for column in parts.values() for part in column):
             part.index.close()
             part.data.close()

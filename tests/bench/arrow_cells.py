@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 from harness import at_least, at_most, interleaved, own_cache_and_state, report, run
 
-from touchfs.extent import Extent, drive
-from touchfs.form.tables.packed import PackedCell, packed_detail
+from touchfs.core.extent import Extent, drive
 from touchfs.format.arrow.batch import batch_layout
 from touchfs.format.arrow.cells import cells
 from touchfs.format.arrow.file import parse_arrow
 from touchfs.limits import LIMITS
 from touchfs.source.data import DATA
+from touchfs.tables.arrow.packed import PackedCell, packed_detail
 
 # Rows and batches. Some tools write one row a batch; a batch costs 30 µs of Python here, and 9 µs of C++ there.
 SHAPES = [(20_000, 20), (20_000, 2_000), (20_000, 20_000), (1_000_000, 20), (1_000_000, 2_000), (1_000_000, 20_000)]
@@ -108,7 +108,7 @@ def index(root: Path) -> None:
 
 ONE_CELL = {
     "touchfs": """
-from touchfs.extent import drive
+from touchfs.core.extent import drive
 from touchfs.format.arrow.batch import batch_layout
 from touchfs.format.arrow.cells import cells
 from touchfs.format.arrow.file import parse_arrow

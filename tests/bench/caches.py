@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from harness import at_most, interleaved, report, run
 
+from touchfs.caches.writers.arrow import write_sharded_arrow_cache
 from touchfs.features import ClassLabel, Features, Image, Sequence, Value
-from touchfs.write.cache.arrow import write_sharded_arrow_cache
 
 IMAGES = Features({"image": Image(), "label": ClassLabel(names=["cat", "dog"]), "caption": Value("string")})
 SCALARS = Features({"a": Value("int64"), "b": Value("float32"), "c": Value("string"), "d": Sequence(Value("float32"))})

@@ -216,7 +216,7 @@ def stepping(dataset: Dataset, store: StateStore, position: int) -> Callable[[],
 def in_a_large_dataset(small: Dataset, store: StateStore) -> None:
     (shard,) = small.shards
     clones = [replace(shard, name=f"{number:09d}") for number in range(LARGE // SAMPLES)]
-    large = Dataset(small.source, clones, "not needed")
+    large = Dataset.of(small.source, clones, "not needed")
     contestants = {
         (dataset.samples, where): stepping(dataset, store, position)
         for dataset in (small, large)

@@ -17,7 +17,7 @@ from harness import RATARMOUNT, processes_below
 
 HERE = Path(__file__).parent
 SPINNING_MICROSECONDS = 50
-# A worker that never polls before it sleeps: of this touchfs and of those before it.
+# A worker that never polls before it sleeps, of a touchfs of before.
 WITHOUT_SPINNING = """
 import importlib, importlib.util, sys
 for name in ("loop", "spinning"):
@@ -131,8 +131,8 @@ def _floors(files: SmallFiles, place: Path) -> Iterator[Daemon]:
     null = [str(built), "@", str(files.tar), *files.arithmetic]
     yield Daemon("null C daemon, spinning", [*null, str(SPINNING_MICROSECONDS)], path)
     yield Daemon("null C daemon, blocking", [*null, "0"], path)
-    floor = [sys.executable, str(HERE / "pyfuse3_floor.py"), "@", str(files.tar), *files.arithmetic]
-    yield Daemon("pyfuse3 floor, blocking", floor, path)
+    floor = [sys.executable, str(HERE / "bare_floor.py"), "@", str(files.tar), *files.arithmetic]
+    yield Daemon("bare floor", floor, path)
 
 
 def _find(program: str) -> str | None:
@@ -160,10 +160,7 @@ PEERS = ("ratarmount", "fuse-archive", "squashfuse_ll")
 
 def all_daemons(files: SmallFiles, place: Path, before: Path | None) -> dict[str, Daemon]:
     """By name. A peer that is not installed is missing."""
-    found = [
-        _touchfs("touchfs", files, place, None),
-        _touchfs("touchfs, blocking", files, place, None, WITHOUT_SPINNING),
-    ]
+    found = [_touchfs("touchfs", files, place, None)]
     if before is not None:
         found.append(_touchfs("before", files, place, before))
         found.append(_touchfs("before, blocking", files, place, before, WITHOUT_SPINNING))

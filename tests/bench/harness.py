@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
 
 TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
 # In an environment of its own, which `.ci/setup bench` makes: at its start it imports the clients of all stores that it

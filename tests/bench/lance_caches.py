@@ -21,11 +21,11 @@ from harness import at_least, at_most, interleaved, report, run
 from PIL import Image
 
 from touchfs.backend import LanceBackend, LanceVideoFramesBackend
+from touchfs.caches.writers.lance_rows import write_lance_cache
 from touchfs.features import ClassLabel, Features, Value
 from touchfs.format.cache_metadata.build import build_metadata
 from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.posix.atomic import sync_tree
-from touchfs.write.cache.lance_rows import write_lance_cache
 
 FEATURES = Features({"image": Value("binary"), "label": ClassLabel(names=["cat", "dog"]), "caption": Value("string")})
 ROWS, BATCH, CALLS = 20_000, 1000, 200

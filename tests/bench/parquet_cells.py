@@ -25,13 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import at_least, at_most, interleaved, own_cache_and_state, report, run
 
-from touchfs.extent import Extent
-from touchfs.form.tables.parquet_cell import ParquetCell
-from touchfs.form.tables.row import pack_ordinal
+from touchfs.core.extent import Extent
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.limits import LIMITS
 from touchfs.source.data import DATA
 from touchfs.tables.parquet.open_file import OpenParquet
-from touchfs.write.parquet_settings import ROW_GROUP_BYTES, payload_settings
+from touchfs.tables.parquet.parquet_cell import ParquetCell
+from touchfs.tables.parquet.write_settings import ROW_GROUP_BYTES, payload_settings
 
 ROWS, IMAGE = 10_000, 100_000
 PATH = (1,)

@@ -12,7 +12,6 @@ HERE = Path(__file__).parent
 BENCHMARKS = (
     "mount_scale",
     "many_shards",
-    "read_handler",
     "small_files",
     "small_files --busy",
     "tar_shards",
@@ -31,6 +30,7 @@ BENCHMARKS = (
     "control_files",
     "fleet",
     "remount",
+    "first_look",
     "start_up",
     "workers",
     "json_lines",

@@ -30,7 +30,7 @@ import numpy as np
 from harness import TOUCHFS, at_most, mounted, own_cache_and_state, report, run
 
 from touchfs import TouchDataset
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
 
 SAMPLES = 10_000
 SMALL = 100

@@ -169,14 +169,14 @@ def marks(daemons: dict[str, Daemon], figures: dict[str, Figures], is_busy: bool
                 judge(f"{column}, CPU against before", figures[column].cpu_ratio("touchfs", "before"), at_most, 0.6)
         for column in SEQUENTIAL[1:]:
             judge(f"{column}, against before", figures[column].ratio("touchfs", "before"), at_least, 1 - NOISE)
-    if "pyfuse3 floor, blocking" in daemons:
-        for column in COLUMNS:
-            ratio = figures[column].cpu_ratio("touchfs, blocking", "pyfuse3 floor, blocking")
-            what = f"{column}, blocking: CPU against the pyfuse3 floor"
-            if column == "4 threads cold" and not is_busy:
-                judge(what, ratio, at_most, 1.25)
-            else:
-                rows.append((what, f"{ratio:.2f}x", ""))
+    if "bare floor" in daemons:
+        for column in (each for each in COLUMNS if each.endswith("cold")):
+            judge(
+                f"{column}: CPU against the bare floor",
+                figures[column].cpu_ratio("touchfs", "bare floor"),
+                at_most,
+                1.4,
+            )
     for peer in PEERS:
         if peer not in daemons:
             rows.append((peer, "", "not installed"))

@@ -27,7 +27,7 @@ import numpy as np
 from harness import RATARMOUNT, TOUCHFS, at_least, interleaved, open_read_close, own_cache_and_state, report, run
 from lhotse.indexing import IndexedTarReader, create_jsonl_index, create_tar_index
 
-from touchfs.format.tar.grouping import Dialect
+from touchfs.containers.tar.layout.grouping import Dialect
 from touchfs.peers.write import write_index
 
 PAIRS, LINES, RATE, READS = 10_000, 2_000_000, 16_000, 3_000

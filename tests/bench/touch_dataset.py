@@ -32,7 +32,7 @@ from harness import at_least, at_most, own_cache_and_state, report, run
 from numpy.typing import NDArray
 
 from touchfs import TouchDataset
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 SHARDS, CLIPS, RATE, ROUNDS = 2, 500, 16000, 5
 WAV_HEADER_SIZE = 44

@@ -26,7 +26,7 @@ import numpy as np
 import soundfile
 from harness import TOUCHFS, Mount, at_least, mounted, own_cache_and_state, report, run
 
-from touchfs.extent import Content, Memory
+from touchfs.core.extent import Content, Memory
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe

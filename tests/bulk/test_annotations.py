@@ -24,7 +24,7 @@ from touchnet import INT16, UINT8, as_json, write_modality, write_shard, write_s
 from twice import Twice
 
 from touchfs.bulk.annotations import Annotations, PutReport, get_annotations, put_annotations
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 
 KILLS, OPERATIONS = 80, 16
 # So often have readers met another version.

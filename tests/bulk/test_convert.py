@@ -30,17 +30,17 @@ from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.bulk.tables.job import pack_table
 from touchfs.bulk.tables.writers import TableSettings
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.containers.tar.samples import split_name
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format import wav
 from touchfs.format.idx import offsets
 from touchfs.format.metainfo import TouchNetSegment
 from touchfs.indexing import open_dataset
-from touchfs.shard.find import find_shards
-from touchfs.shard.open import open_shard
+from touchfs.registry.find import find_shards
+from touchfs.registry.open import open_shard
 from touchfs.shard.options import LAST_DOT, Options
-from touchfs.shard.tar import split_name
-from touchfs.write.shar.writer import SharWriter
-from touchfs.write.touchnet import TouchNetWriter
 
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 KEYS = ["talks/monday", "a.b", "d.d/a.b.c", "x", "x", "x~2", "__m__/k", "50%2Eb", "目录/录音 1", ".hidden", "7"]
@@ -388,7 +388,7 @@ def test_metainfo_alone(tmp_path: Path) -> None:
     convert(str(tmp_path / "l.jsonl"), str(tmp_path / "out"), TouchTarget(datatypes="metainfo"))
     assert stored(tmp_path / "out") == '{"id": "a", "text": "x", "key": "a"}{"key": 7, "txt": "ü"}\n'.encode()
     assert (tmp_path / "out/data.list").read_text() == f"{tmp_path}/out/000000000 metainfo\n"
-    with pytest.raises(FormatError, match=r"l\.jsonl: sample 0 \('a'\): has no recording.*--datatypes metainfo; mend"):
+    with pytest.raises(FormatError, match=r"l\.jsonl: sample 0 \('a'\): has no recording.*--datatypes metainfo; fix"):
         convert(str(tmp_path / "l.jsonl"), str(tmp_path / "out2"), TouchTarget())
 
 
@@ -440,7 +440,7 @@ def test_a_sample_that_has_no_place(tmp_path: Path, target: Target, files: dict[
         convert(str(source), str(tmp_path / "out"), target)
     message = str(caught.value)
     assert message.startswith(f"{source}: sample 1 ('k/b'): ")
-    assert message.endswith("; mend it, or skip it with --skip-bad")
+    assert message.endswith("; fix it, or skip it with --skip-bad")
     assert "\n" not in message
     assert not list((tmp_path / "out").iterdir()), "nothing of a shard that is not whole"
     report = convert(str(source), str(tmp_path / "some"), target, skip_bad=True)

@@ -17,7 +17,7 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -13,15 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.convert.job import ConvertReport, convert
-from touchfs.bulk.convert.plan import plan_digest
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import ChangedError, FormatError, UsageError
-from touchfs.source.fingerprint import Fingerprint
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, FormatError, UsageError
+from touchfs.shard.options import Options
 
 # Two of them follow each other, and one is the last of all.
 BAD = (1, 4, 5, 10)
@@ -154,46 +151,6 @@ def test_a_source_that_changes_meanwhile(touch: Path, tmp_path: Path) -> None:
         convert(str(touch), str(tmp_path / "out"), TarTarget(1), progress=change)
 
 
-KINDS = ["convert with TarTarget", "convert with TarTarget", "convert with SharTarget", "convert with TouchTarget"]
-FIELDS: list[dict[str, Any]] = [
-    {"samples-per-shard": 2, "bytes-per-shard": None, "create-index": False},
-    {"samples-per-shard": None, "bytes-per-shard": 40_000, "create-index": True},
-    {"samples-per-shard": 2},
-    {"samples-per-shard": 2, "datatypes": "audio+metainfo", "rate": None, "arithmetic": "s16"},
-]
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_a_plan_is_that_of_earlier_versions(touch: Path, tmp_path: Path, number: int) -> None:
-    """Else their unfinished conversions could not go on."""
-    output = tmp_path / "out"
-    with pytest.raises(Stop):
-        convert(str(touch), str(output), TARGETS[number], progress=stop_after_shards(output, 2))
-    hashed = []
-    for shard in sorted(touch.iterdir()):
-        files = []
-        for path in sorted(shard.iterdir()):
-            found = path.stat()
-            identity = f"FileIdentity(size={found.st_size}, mtime_ns={found.st_mtime_ns}, inode={found.st_ino})"
-            files.append(f"({path.name!r}, {identity})")
-        hashed.append(f"({str(shard)!r}, [{', '.join(files)}])")
-    plan = {
-        "touchfs pack touch": 1,
-        "kind": KINDS[number],
-        "source": str(touch),
-        "output": str(output),
-        **FIELDS[number],
-        "sample-rate": None,
-        "key-rule": "first-dot",
-        "leave-out": [],
-        "sha256": hashlib.sha256(f"[{', '.join(hashed)}]".encode()).hexdigest(),
-    }
-    assert (output / ".touchfs-pack.json").read_text() == json.dumps(plan, indent=1)
-    position = {0: [0, 4, 4], 2: [0, 4, 4], 3: [0, 4, 4]}.get(number)
-    if position is not None:
-        assert (output / ".touchfs-pack-000000001.jsonl").read_text() == json.dumps(position) + "\n"
-
-
 def test_a_shard_whose_record_was_not_written_is_made_again(touch: Path, tmp_path: Path) -> None:
     for target in TARGETS:
         for lost in ("000000001", "000000002") if isinstance(target, TarTarget) else ("000000001",):
@@ -228,6 +185,8 @@ def test_only_the_same_goes_on(damaged: Path, tmp_path: Path) -> None:
         convert(source, output, TouchTarget(1), skip_bad=True)
     with pytest.raises(UsageError, match=r"was begun with leave-out \[\], not \['txt'\]"):
         convert(source, output, TarTarget(1), leave_out=["txt"], skip_bad=True)
+    with pytest.raises(UsageError, match="was begun with segments first, not none"):
+        convert(source, output, TarTarget(1), options=Options(segments="none"), skip_bad=True)
     os.utime(damaged / "000000002/audio.bin")
     with pytest.raises(ChangedError, match=r"has changed since .* was begun"):
         convert(source, output, TarTarget(1), skip_bad=True)
@@ -254,14 +213,3 @@ def renamed(files: dict[str, bytes], before: str, after: str) -> dict[str, bytes
 
 def tree(path: Path) -> dict[str, bytes]:
     return {str(found.relative_to(path)): found.read_bytes() for found in path.rglob("*") if found.is_file()}
-
-
-def test_the_digest_of_a_source_in_a_plan() -> None:
-    """It is that of plans which earlier versions left."""
-    shards = [
-        InputShard("/d/a.tar", {"a.tar": Fingerprint(10240, 5, 6)}),
-        InputShard("/d/it's é\udcff", {"b.idx": Fingerprint(1, 2), "b'\".bin": Fingerprint(3, 4, 5)}),
-        InputShard("/d/gone", {}),
-    ]
-    assert plan_digest(shards) == "25913ac91414569f9e3f0fd158061660f73504bc708ffeebf8a097b0e60e545c"
-    assert plan_digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"

@@ -17,7 +17,7 @@ from touchfs.bulk.convert.job import ConvertReport, convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 ROWS = 40
 TARGETS: list[Target] = [TouchTarget(), SharTarget()]

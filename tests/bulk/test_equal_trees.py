@@ -17,11 +17,11 @@ from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.indexing import open_dataset
 from touchfs.manifest.entry import ListedRecording, Utterance, recording_id, utterance_ids
 from touchfs.manifest.kaldi import build_segments, build_text, build_utt2spk
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 16000
 # Times that binary fractions do not hit, a pause, an overlap, and one up to the end of the recording.

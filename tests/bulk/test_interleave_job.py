@@ -13,7 +13,8 @@ from interleaved_tars import make_wds_tar, mint_sample
 from waiting import wait_until
 
 from touchfs.bulk.interleave.job import InterleaveReport, interleave
-from touchfs.errors import ChangedError, FormatError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, UsageError
+from touchfs.core.progress import Progress
 from touchfs.interleaved import (
     InterleavedFilter,
     InterleavedParquetWriter,
@@ -21,7 +22,6 @@ from touchfs.interleaved import (
     InterleavedWebdatasetWriter,
     Pipeline,
 )
-from touchfs.progress import Progress
 
 SHARDS = 6
 WRITERS = {"wds": InterleavedWebdatasetWriter, "parquet": InterleavedParquetWriter}

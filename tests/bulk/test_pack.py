@@ -11,8 +11,8 @@ import soundfile
 from make_data import audio_and_metainfo, shards, tree, write_wav
 
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.shard.find import find_shards
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.registry.find import find_shards
 
 PLAN = ".touchfs-pack.json"
 
@@ -124,7 +124,7 @@ def test_a_sample_that_cannot_be_packed(
             pack_touch(data, output, samples_per_shard=2, executor=executor)
         message = str(caught.value)
         assert message.startswith(f"{data}: line 9: ")
-        assert message.endswith("; mend it and pack again, or skip it with --skip-bad")
+        assert message.endswith("; fix it and pack again, or skip it with --skip-bad")
         assert "\n" not in message
         assert all(word in message for word in words), message
         # What was finished stays, to be resumed, and nothing else does.

@@ -17,7 +17,7 @@ from twice import Twice
 from waiting import wait_until
 
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
-from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, UsageError
 
 PLAN = ".touchfs-pack.json"
 
@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
 def begin(data: Path) -> Path:
     """Two of four shards are there when it fails."""
     output = data.parent / "out"
-    with pytest.raises(NotFoundError, match=r"line 6: .*5\.wav: no such file; mend it and pack again"):
+    with pytest.raises(NotFoundError, match=r"line 6: .*5\.wav: no such file; fix it and pack again"):
         pack_touch(data, output, samples_per_shard=2)
     assert sorted(os.listdir(output)) == [PLAN, "000000000", "000000001"]
     return output

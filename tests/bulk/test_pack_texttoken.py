@@ -10,7 +10,7 @@ import tokenizers
 from make_data import shards, tree
 
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
-from touchfs.errors import FormatError, NotFoundError
+from touchfs.core.errors import FormatError, NotFoundError
 
 WORDS = {word: i for i, word in enumerate(["[UNK]", "[CLS]", "hello", "world", "你好", "wow"])}
 

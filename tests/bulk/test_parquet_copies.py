@@ -19,7 +19,7 @@ from parquet_tables import WAYS, everything, write_parquet
 from touchfs.bulk.tables.job import pack_table
 from touchfs.bulk.tables.writers import TableSettings
 from touchfs.catalog.catalog import Catalog
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS
 from touchfs.source.data import DATA

@@ -16,10 +16,10 @@ from seals import resealed
 from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, write_catalog
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.catalog.table_builder import TableBuilder
-from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
+from touchfs.core.errors import ChangedError, FormatError, SourceError, TouchfsError
+from touchfs.core.names import quote
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
-from touchfs.names import quote
 from touchfs.source.fingerprint import Fingerprint
 
 KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]

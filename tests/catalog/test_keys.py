@@ -17,8 +17,8 @@ from touchfs.catalog.catalog import Facts, FileKind, write_catalog
 from touchfs.catalog.key_builder import KeyedShard, build_keys
 from touchfs.catalog.keys import BLOCK, VERSION, Keys
 from touchfs.catalog.table_builder import TableBuilder
-from touchfs.errors import FormatError, NotFoundError
-from touchfs.names import hash_of, quote
+from touchfs.core.errors import FormatError, NotFoundError
+from touchfs.core.names import hash_of, quote
 
 FACTS = Facts({}, 1, 1.0, 1, 1, 0, "")
 

@@ -9,7 +9,7 @@ from touchfs.catalog.catalog import Catalog, Facts, FileKind, write_catalog
 from touchfs.catalog.signposts import EVERY, NAMES_MAX, signposts
 from touchfs.catalog.table import Table
 from touchfs.catalog.table_builder import TableBuilder
-from touchfs.names import quote
+from touchfs.core.names import quote
 from touchfs.source.fingerprint import Fingerprint
 
 FACTS = Facts({"audio.bin": Fingerprint(5, 6, 7)}, 3, 1.5, 5, 6, 1, "")

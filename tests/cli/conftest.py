@@ -3,23 +3,15 @@
 import subprocess
 
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from speech import SPEECH
-
-# Commands that start a process for each CPU. That takes a second of processor, so tests of several processes say how
-# many. The examples of the help and of pages do not use the fixture, and show what happens by default.
-PARALLEL = ("checksum", "convert", "index", "interleave", "meta put", "pack shar", "pack tar", "pack touch", "verify")
-SAID = {"--jobs", "--num-workers", "--workers", "--dask", "--help", "-h"}
 
 
 @pytest.fixture(scope="session")
 def touchfs():
     def run(*arguments, **options):
-        named = {" ".join(map(str, arguments[:words])) for words in (1, 2)}
-        if named.intersection(PARALLEL) and not SAID.intersection(map(str, arguments)):
-            arguments += ("--jobs", "1")
         options = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 300} | options
-        return subprocess.run([TOUCHFS, *arguments], check=False, **options)
+        return subprocess.run([TOUCHFS, *in_one_process(*arguments)], check=False, **options)
 
     return run
 

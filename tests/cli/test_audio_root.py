@@ -12,7 +12,7 @@ import soundfile
 from command import TOUCHFS
 
 import touchfs as library
-from touchfs.errors import NotFoundError
+from touchfs.core.errors import NotFoundError
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")

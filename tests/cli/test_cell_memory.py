@@ -12,16 +12,16 @@ from memory import peak
 MB = 1 << 20
 # A value, and a limit that allows one copy of it and not two.
 SIZE, LIMIT = 64 * MB, 100 * MB
-VALUE = b"a" * SIZE
 # What a command needs besides, in MB: pyarrow and its readers.
 OWN = 110
 
-BINARY, TEXT, LIST = (
-    (VALUE, pyarrow.binary()),
-    (VALUE.decode(), pyarrow.string()),
-    ([VALUE], pyarrow.list_(pyarrow.binary())),
+# Values are made when they are needed: what modules of tests hold costs each fork of a process that has collected them.
+BINARY, TEXT, LIST, STRUCT = (
+    (lambda: b"a" * SIZE, pyarrow.binary()),
+    (lambda: "a" * SIZE, pyarrow.string()),
+    (lambda: [b"a" * SIZE], pyarrow.list_(pyarrow.binary())),
+    (lambda: {"x": b"a" * SIZE}, pyarrow.struct([("x", pyarrow.binary())])),
 )
-STRUCT = {"x": VALUE}, pyarrow.struct([("x", pyarrow.binary())])
 PLAIN = {"use_dictionary": False}
 # The value, options of the writer, and whether it can be read within the limit.
 PARQUET = {
@@ -66,8 +66,8 @@ def check(place, data, path, fits):
     "kind", [pytest.param(each, marks=pytest.mark.variant if each in VARIANTS else ()) for each in PARQUET]
 )
 def test_a_cell_of_parquet(tmp_path, kind):
-    (value, type_), options, fits = PARQUET[kind]
-    table = pyarrow.table({"id": ["a"], "x": pyarrow.array([value], type_)})
+    (make, type_), options, fits = PARQUET[kind]
+    table = pyarrow.table({"id": ["a"], "x": pyarrow.array([make()], type_)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet", **{"compression": "zstd"} | options)
     path = {TEXT[1]: "a.json", STRUCT[1]: "a.json", LIST[1]: "a/x.0.bin"}.get(type_, "a.bin")
     check(tmp_path, tmp_path / "t.parquet", f"shards/t/{path}", fits)
@@ -75,7 +75,7 @@ def test_a_cell_of_parquet(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", [BINARY, pytest.param(TEXT, marks=pytest.mark.variant)], ids=["binary", "text"])
 def test_a_cell_of_arrow(tmp_path, kind):
-    table = pyarrow.table({"id": ["a"], "x": pyarrow.array([kind[0]], kind[1])})
+    table = pyarrow.table({"id": ["a"], "x": pyarrow.array([kind[0]()], kind[1])})
     options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
     with pyarrow.ipc.new_file(tmp_path / "t.arrow", table.schema, options=options) as writer:
         writer.write_table(table)

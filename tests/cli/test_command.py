@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
-from command import INSTALLED, SERVER, TOUCHFS
+from command import INSTALLED, SERVER, TOUCHFS, in_one_process
 from interleaved_tars import make_wds_tar
 from processes import children, runs
 from speech import SPEECH
@@ -72,8 +73,9 @@ def test_each_command_does_what_the_installed_one_does(shards, tmp_path, name):
         environment = os.environ | {f"XDG_{kind}_HOME": str(place / kind) for kind in ("CACHE", "STATE")}
         try:
             for arguments in RUN[name]:
+                told = arguments if name == "index" else in_one_process(*arguments)  # pools are alike
                 done = subprocess.run(
-                    [program, *arguments], cwd=place, env=environment, capture_output=True, text=True, check=False
+                    [program, *told], cwd=place, env=environment, capture_output=True, text=True, check=False
                 )
                 shown.append((done.returncode, *(VARYING.sub("", text) for text in (done.stdout, done.stderr))))
             made = sorted(str(path.relative_to(place)) for path in place.rglob("*") if "mnt" not in path.parts)
@@ -139,3 +141,10 @@ def test_it_is_a_fork_which_ends_with_what_asked_for_it(shards):
         (fork,) = set(children(SERVER)) - others
         process.kill()
         wait_until(lambda: not runs(fork))
+
+
+def test_one_that_is_killed_before_it_asks(shards):
+    """The server serves the others."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+        gone.connect(os.fspath(TOUCHFS.with_name("socket")))
+    assert subprocess.run([TOUCHFS, "ls", shards], stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -18,7 +18,7 @@ from speech import SENTENCES, SPEECH
 from tars import write_tar
 
 from touchfs import SampleSet
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 SEGMENTS = sum(len(each["info"]["segments"]) for each in SENTENCES if "info" in each)
 

@@ -29,10 +29,11 @@ def completed(*words):
     [
         (["touchfs", "mou"], ["mount"]),
         (["touchfs", "pack", "par"], ["parquet"]),
-        (["touchfs", "mount", "--stuck"], ["--stuck-seconds"]),
-        (["touchfs", "mount", "--loop", "t"], ["trio"]),
-        (["touchfs", "mount", "a", "b", "-o", "ro,stu"], ["ro,stuck_seconds="]),
-        (["touchfs", "mount", "-o", "nonsense,", "--stuck"], ["--stuck-seconds"]),
+        (["touchfs", "mount", "--noex"], ["--noexec"]),
+        (["touchfs", "mount", "--log-level", "w"], ["warning"]),
+        (["touchfs", "mount", "a", "b", "-o", "ro,fm"], ["ro,fmask="]),
+        (["touchfs", "mount", "a", "b", "-o", "ro,stuck"], []),
+        (["touchfs", "mount", "-o", "nonsense,", "--noex"], ["--noexec"]),
         (["touchfs", "mount", "shards"], []),
     ],
 )

@@ -162,7 +162,7 @@ def test_lines_that_cannot_be_packed(touchfs, here, kind):
     Path("l.jsonl").write_text("".join([good, *bad, good]))
     told = refused(touchfs, "pack", kind, "l.jsonl", "out")
     assert "l.jsonl: line 2: " in told
-    assert "none.wav: no such file; mend it and pack again, or skip it with --skip-bad" in told
+    assert "none.wav: no such file; fix it and pack again, or skip it with --skip-bad" in told
     done = touchfs("pack", kind, "l.jsonl", "some", "--skip-bad", "--num-utt-per-shard", "2")
     assert done.stdout == b"some: 3 shards, 2 samples, 3 lines skipped: see some/skipped.jsonl\n", done.stderr
     skipped = [json.loads(line) for line in Path("some/skipped.jsonl").read_text().splitlines()]

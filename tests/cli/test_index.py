@@ -74,7 +74,7 @@ class TestJsonlAndTar:
         make_pairs("a.tar")
         Path("a.tar.idx").write_bytes(bytes(24))
         (told,) = fails("tar", "a.tar")
-        assert told.startswith("touchfs: a.tar.idx: stale: ") and told.endswith("; --force writes it anew")
+        assert told.startswith("touchfs: a.tar.idx: stale: ") and told.endswith("; --force replaces it")
         assert numbers("a.tar.idx") == [0, 0, 0]
         assert text("index", "tar", "--force", "a.tar") == "a.tar.idx: 3 samples; indexed now"
         assert numbers("a.tar.idx") == [0, 1024, 2048, 10240]
@@ -82,7 +82,7 @@ class TestJsonlAndTar:
     def test_one_for_another_reader_is_not_what_was_asked_for(self, here, text, fails):
         make_tar("a.tar", ["a.wav", "a.json", "b.wav", "b.json", "b.0.json", "b.1.json"])
         assert text("index", "webdataset", "a.tar") == "a.tar.idx: 2 samples; indexed now"
-        assert "for Energon; --force writes it anew" in fails("webdataset", "--dialect", "nemo", "a.tar")[0]
+        assert "for Energon; --force replaces it" in fails("webdataset", "--dialect", "nemo", "a.tar")[0]
 
     def test_data_of_another_kind_are_not_indexed_already(self, here, text, fails):
         Path("x.jsonl").write_text(LINES)

@@ -81,13 +81,6 @@ def test_repeated_epochs_are_one(here, shards, text):
     assert first + lines(text, *arguments, "--resume", "state") == whole
 
 
-def test_the_names_of_version_0_1_still_work(here, shards, text):
-    whole = lines(text, shards, "--shuffle", "7")
-    assert lines(text, shards, "--shuffle", "7", "--take", "2", "--token-out", "state") == whole[:2]
-    assert lines(text, shards, "--shuffle", "7", "--token-in", "state") == whole[2:]
-    assert "--token" not in text("iterate", "--help")
-
-
 def test_ranks_share_the_samples(shards, text):
     parts = [lines(text, shards, "--shuffle", "7", "--rank", str(rank), "--world-size", "3") for rank in range(3)]
     assert sorted(chain(*parts)) == sorted(lines(text, shards))

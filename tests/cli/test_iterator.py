@@ -109,9 +109,10 @@ def test_a_spec_that_is_refused_says_why(iterator):
     assert lines(iterator("list")) == []
 
 
-def test_a_read_only_mount_has_none(shards, touchfs, tmp_path):
-    assert touchfs("mount", "--read-only", shards, tmp_path / "mnt").returncode == 0
+def test_a_mount_without_control_files_has_none(shards, touchfs, tmp_path):
+    assert touchfs("mount", "--control", "none", shards, tmp_path / "mnt").returncode == 0
     try:
-        assert "a read-only mount has no iterators" in said(touchfs("iterator", "create", tmp_path / "mnt", "x"), 2)
+        told = said(touchfs("iterator", "create", tmp_path / "mnt", "x"), 2)
+        assert "this mount has no control files: use the dataset's own path" in told
     finally:
         subprocess.run(["fusermount3", "-u", tmp_path / "mnt"], check=True)

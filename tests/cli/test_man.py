@@ -43,7 +43,7 @@ def test_the_page_of_mount_has_exit_statuses_and_defaults(pages):
     text = rendered(pages / "man1" / "touchfs-mount.1")
     assert "EXIT STATUS 0 mounted (with -f: unmounted) 13 dataset is damaged" in text
     assert "EXAMPLE touchfs mount shards/ /mnt/speech touchfs umount" in text
-    assert "--stuck-seconds FLOAT RANGE Replace a worker that is stuck for this long. [default: 10.0; x>=0.1]" in text
+    assert "--workers INTEGER RANGE Number of processes that serve requests. [default: 1; 1<=x<=64]" in text
 
 
 def test_the_helper_of_mount_has_a_page_for_administrators(pages):

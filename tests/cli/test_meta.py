@@ -81,7 +81,7 @@ def test_a_copy_whose_list_names_the_original(own, text, fails):
     lines = text("meta", "get", "own").replace("Good morning", "Good evening")
     line = fails("put", "copy", status=2, input=lines.encode())
     assert (
-        "copy: its data.list names own/000000002, which is elsewhere: mend it, or name the list to change that" in line
+        "copy: its data.list names own/000000002, which is elsewhere: fix it, or name the list to change that" in line
     )
     assert put(text, lines.splitlines(), source="copy/data.list") == "copy/data.list: 1 sample changed in 1 shard"
     Path("copy/data.list").write_text("".join(f"copy/00000000{i} audio+metainfo\n" for i in (2, 0, 1)))

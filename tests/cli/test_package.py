@@ -13,7 +13,7 @@ import pytest
 from command import INSTALLED, TOUCHFS
 
 import touchfs
-from touchfs.extras import DISTRIBUTION
+from touchfs.core.extras import DISTRIBUTION
 
 CHECKOUT = Path(__file__).parent.parent.parent
 UNIT, CHANGES, LICENSE = "touchfs@.service", "CHANGELOG.md", "LICENSE"

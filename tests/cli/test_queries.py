@@ -3,7 +3,7 @@
 import pytest
 
 from touchfs.cli.queries import without_queries
-from touchfs.posix.paths import kept_queries
+from touchfs.core.location import kept_queries
 
 URL = "https://host/i"
 

@@ -4,8 +4,8 @@ Each page is pasted from its top into a directory that holds nothing but the che
 goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too. Blocks
 of Python that follow each other go into one interpreter.
 
-Few readers are root. So another user pastes the README, and in a variant each page: with the installed command, and
-each block of Python into an interpreter of its own.
+Few readers are root. So another user pastes the README, with the installed command, and in a variant each page. Each
+of his blocks of Python goes into an interpreter of its own.
 """
 
 import json
@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from command import INSTALLED, TOUCHFS
+from command import INSTALLED, TOUCHFS, fork_server
 from own_mounts import own_mounts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,33 +44,40 @@ RUN = {page.name: [each for each in blocks_of(page) if each[0] in ("console", "b
 
 
 @contextmanager
-def as_this_user(place):
-    yield []
+def as_this_user():
+    yield [], TOUCHFS
 
 
 @contextmanager
-def as_another_user(place):
-    """What to put before a command so that another user runs it, in a directory of his own.
+def as_another_user():
+    """What to put before a command so that another user runs it, and his `touchfs`.
 
     Our Python may be in a home that others cannot enter, so he may read everything; and /dev/fuse may be closed to him,
-    so he has one of his own, in a mount namespace that ends with the test.
+    so he has one of his own, in a mount namespace that ends with the tests.
     """
     device = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
     assert os.geteuid() == 0, "this test becomes another user: run the tests as root"
-    os.chown(place, NOBODY, NOBODY)
     with tempfile.TemporaryDirectory() as devices:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(own_mounts(device), cwd=devices, **pipes) as holder:
             try:
                 assert holder.stdout.readline() == b"ready\n", "this test needs a mount namespace of its own"
                 capabilities = "-all,+dac_read_search"
-                yield [
-                    *("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", f"--wdns={place}"),
+                before = [
+                    *("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt"),
                     *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
                     *(f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"),
                 ]
+                with fork_server(*before, owner=NOBODY) as (program, _):
+                    yield before, program
             finally:
                 holder.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def user(request):
+    with request.param() as his:
+        yield his
 
 
 @pytest.fixture
@@ -109,51 +116,54 @@ PASTED = [name for name, blocks in RUN.items() if blocks]
         for name in PASTED
         for user in (as_this_user, as_another_user)
     ],
+    indirect=["user"],
 )
 def test_every_example_of_a_page(public, page, user):
+    before, program = user
     place = public / "with spaces and ümläuts 空"
     (place / "bin").mkdir(parents=True)
     (place / "tests").symlink_to(ROOT / "tests")
     (place / "bin/train-step").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> ~/trained\n')
     (place / "bin/train-step").chmod(0o755)
-    programs = [place / "bin", INSTALLED.parent]
+    programs = [place / "bin", program.parent, INSTALLED.parent]
     blocks = RUN[page]
-    if user is as_this_user:
-        programs.insert(1, TOUCHFS.parent)
+    if not before:
         blocks = list(joined(blocks))
+    else:
+        os.chown(place, NOBODY, NOBODY)
+        if page == README:
+            programs.remove(program.parent)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
     path = ":".join(map(os.fspath, [*programs, os.environ["PATH"]]))
     environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    with user(place) as before:
 
-        def run(*command):
-            return subprocess.run(
-                [*before, *command], cwd=place, env=environment, capture_output=True, text=True, check=False
-            )
+    def run(*command):
+        there = ["env", f"--chdir={place}"]  # in the user's mount namespace
+        return subprocess.run([*before, *there, *command], env=environment, capture_output=True, text=True, check=False)
 
-        try:
-            for kind, block in blocks:
-                if kind == "python":
-                    done = run(sys.executable, "-c", block)
-                    assert done.returncode == 0, f"{block}\n{done.stderr}"
-                    continue
-                script, sessions = shell_of(kind, block.replace(PORT, port))
-                done = run("bash", "-c", f"{script}\nprintf '\\036%d\\036%s' $? \"$PWD\"")
-                *shown, _, directory = STATUS.split(done.stdout)
-                assert directory == os.fspath(place), f"{block}\n{done.stderr}"
-                statuses = [int(status) for status in STATUS.findall(done.stdout)]
-                for (command, wanted), status, output in zip(sessions, statuses, shown[::2], strict=False):
-                    assert status == 0, f"$ {command}\n{done.stderr}"
-                    pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
-                    assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
-            if any("train-step" in block for _, block in blocks):
-                assert len((place / "trained").read_text().splitlines()) == 2
-            assert run("findmnt", "-M", place / "mnt").returncode, "the page leaves its mount behind"
-        finally:
-            if not run("findmnt", "-M", place / "mnt").returncode and run("touchfs", "umount", "mnt").returncode:
-                run("fusermount3", "-u", "-q", "-z", "mnt")
+    try:
+        for kind, block in blocks:
+            if kind == "python":
+                done = run(sys.executable, "-c", block)
+                assert done.returncode == 0, f"{block}\n{done.stderr}"
+                continue
+            script, sessions = shell_of(kind, block.replace(PORT, port))
+            done = run("bash", "-c", f"{script}\nprintf '\\036%d\\036%s' $? \"$PWD\"")
+            *shown, _, directory = STATUS.split(done.stdout)
+            assert directory == os.fspath(place), f"{block}\n{done.stderr}"
+            statuses = [int(status) for status in STATUS.findall(done.stdout)]
+            for (command, wanted), status, output in zip(sessions, statuses, shown[::2], strict=False):
+                assert status == 0, f"$ {command}\n{done.stderr}"
+                pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
+                assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
+        if any("train-step" in block for _, block in blocks):
+            assert len((place / "trained").read_text().splitlines()) == 2
+        assert run("findmnt", "-M", place / "mnt").returncode, "the page leaves its mount behind"
+    finally:
+        if not run("findmnt", "-M", place / "mnt").returncode and run("touchfs", "umount", "mnt").returncode:
+            run("fusermount3", "-u", "-q", "-z", "mnt")
 
 
 def test_no_block_escapes_the_tests():

@@ -12,6 +12,7 @@ import pytest
 from command import TOUCHFS
 from speech import SPEECH
 
+from touchfs.cli import progress
 from touchfs.cli.progress import PlainLines
 from touchfs.cli.workers import available_cpus
 
@@ -48,9 +49,13 @@ class TestProgress:
         assert "packing" in drawn and "10 of 10 samples" in drawn
 
     def test_any_command_shows_that_it_indexes_first(self, own):
-        out, drawn, status = on_a_terminal("ls", own)
-        assert (out, status) == (b"by-key/\nmanifests/\nmerged/\nsegments/\nshards/\nslices/\n", 0)
-        assert "indexing" in drawn
+        out, drawn, status = on_a_terminal("ls", f"{own}:shards")
+        assert (len(out.splitlines()), drawn, status) == (3, "", 0)  # nothing had to be indexed
+        first = out.splitlines()[0].decode()
+        out, drawn, status = on_a_terminal("ls", f"{own}:shards/{first}")
+        assert (out != b"", "indexing" in drawn, status) == (True, True, 0)
+        out, drawn, status = on_a_terminal("ls", f"{own}:manifests")
+        assert (b"hf/" in out, "indexing" in drawn, status) == (True, True, 0)
 
     def test_is_not_drawn_where_nothing_is_to_be_done(self, own, touchfs):
         touchfs("index", own)
@@ -120,6 +125,15 @@ class TestPlainLines:
         written = []
         PlainLines("packing", "samples", written.append, lambda: 0.0).end()
         assert written == []
+
+
+def test_what_goes_on_after_its_block_is_not_shown(monkeypatch):
+    reports = []
+    monkeypatch.setattr(progress, "reported", lambda what, shown: lambda *amounts: reports.append(amounts))
+    with progress.progress_bar("indexing") as update:
+        update(1, 2)
+    update(2, 2)
+    assert reports == [(1, 2)]
 
 
 class TestCpus:

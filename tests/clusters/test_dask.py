@@ -17,13 +17,13 @@ from s3_server import SECRET, s3_server, upload
 from tars import write_tar
 from waiting import wait_until
 
-from touchfs import jobs
 from touchfs.clusters import dask as dask_module
 from touchfs.clusters import executor as executor_module
 from touchfs.clusters import worker_checks
 from touchfs.clusters.dask import cluster as connected
 from touchfs.clusters.worker_checks import compare, marked, view_machine
-from touchfs.errors import LostTaskError, LostWorkerError, UsageError
+from touchfs.core import jobs
+from touchfs.core.errors import LostTaskError, LostWorkerError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
 from touchfs.verify.journal import Journal
@@ -74,7 +74,7 @@ def test_a_task_that_fails_there_is_one_line(dask, tmp_path):
     words = ["pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", dask.address]
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert ".wav: no such file; mend it and pack again" in done.stderr
+    assert ".wav: no such file; fix it and pack again" in done.stderr
 
 
 def test_data_of_a_store(dask, tars, monkeypatch, tmp_path):

@@ -22,8 +22,8 @@ from s3_server import SECRET
 from tars import write_tar
 from waiting import wait_until
 
-from touchfs import jobs
 from touchfs.clusters.dask import cluster as connected
+from touchfs.core import jobs
 from touchfs.indexing import open_dataset
 
 QUERY = "planted-signature"

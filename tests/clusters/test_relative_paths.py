@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from dask_cluster import invoke
 from interleaved_tars import make_image, make_wds_tar, mint_sample
 from item_rows import batch_of, image_row
@@ -37,7 +37,7 @@ def command(*arguments, told=False, cwd=".", **options):
             done = invoke(*arguments, **options)
         assert (done.exception, bool(done.stderr)) == (None, told), (done, done.stderr)
     else:
-        words = [TOUCHFS, *map(str, arguments)]
+        words = [TOUCHFS, *map(str, in_one_process(*arguments))]
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, **options)
         assert (done.returncode, bool(done.stderr)) == (0, told), done
     return done.stdout + done.stderr

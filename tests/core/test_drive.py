@@ -5,8 +5,8 @@ import pytest
 import soundfile
 from conformance import MemorySource
 
-from touchfs.errors import FormatError, SourceError
-from touchfs.extent import Reads, drive
+from touchfs.core.errors import FormatError, SourceError
+from touchfs.core.extent import Reads, drive
 from touchfs.format import wav
 
 

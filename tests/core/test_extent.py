@@ -3,8 +3,8 @@ from conformance import MemorySource, check_reads, check_source
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import SourceError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.core.errors import SourceError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 
 DATA = bytes(range(251)) * 3
 

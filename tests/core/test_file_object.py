@@ -7,8 +7,8 @@ from conformance import MemorySource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.extent import Extent, Memory, Rope
-from touchfs.extent.file_object import FileObject
+from touchfs.core.extent import Extent, Memory, Rope
+from touchfs.core.extent.file_object import FileObject
 
 DATA = bytes(range(256)) * 5
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from touchfs import jobs
-from touchfs.errors import TouchfsError
+from touchfs.core import jobs
+from touchfs.core.errors import TouchfsError
 
 
 @pytest.fixture(params=["here", "threads", "processes"], scope="module")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from lint import RULES
+from lint_rules.circles import circles
 from lint_rules.class_names import class_names
 from lint_rules.commands import commands
 from lint_rules.distribution import distribution
@@ -57,7 +58,7 @@ def read(size: int) -> bytes:
     "tests/test_reader.py": "import time\n\n\ndef test_it(chance):\n    time.sleep(chance.random())\n",
 }
 # These rules have lists of files and modules of the checkout, which the texts above are not.
-OPTIONS = {parameters: {"modules": ["touchfs"]}, sleeps: {"allowed": {}}}
+OPTIONS = {circles: {"allowed": {}}, parameters: {"modules": ["touchfs"]}, sleeps: {"allowed": {}}}
 
 
 def faults(rule: Callable, texts: dict[str, str]) -> list[str]:
@@ -80,7 +81,15 @@ def reader(*lines: str) -> dict[str, str]:
     return {"touchfs/reader.py": module(*lines, "def read(): pass")}
 
 
+CIRCLE = {
+    "mount/x.py": module("def f():", "    import touchfs.y"),
+    "touchfs/y.py": module("if TYPE_CHECKING:", "    from touchfs import z"),
+    "touchfs/z.py": module("from x import f"),
+}
 BROKEN = [
+    (circles, CIRCLE, ["mount/x.py:3"]),
+    (circles, CIRCLE | {"touchfs/z.py": module("import os.path", "from touchfs.reader import read")}, []),
+    (circles, reader("from touchfs import Reader"), ["touchfs/reader.py:2"]),
     (class_names, {"mount/x.py": module("class Reader: pass")}, ["mount/x.py:2"]),
     (commands, {"touchfs/cli/copy.py": module("def command(): pass")}, ["touchfs/cli/copy.py:2"]),
     (
@@ -101,6 +110,7 @@ BROKEN = [
     (rooms, {"touchfs/cli/main.py": module("a = 1", "b = 1")}, []),
     (rooms, {"touchfs/cli/main.py": module("a = 1", "b = 1", "c = 1")}, ["ARCHITECTURE.md:4"]),
     (rooms, {"touchfs/cli/__init__.py": module()}, ["ARCHITECTURE.md:4"]),
+    (rooms, {"touchfs/cli/x/__init__.py": module("c = 1")}, ["ARCHITECTURE.md:4"] * 2),
     (rooms, {"ARCHITECTURE.md": CLEAN["ARCHITECTURE.md"] + "| `touchfs/x/` | 1 | 1 | X. |\n"}, ["ARCHITECTURE.md:5"]),
     (flat_rooms, {f"touchfs/x{number}.py": "" for number in range(14)}, []),
     (flat_rooms, {f"touchfs/x{number}.py": "" for number in range(15)}, ["touchfs/__init__.py:1"]),
@@ -146,6 +156,13 @@ def test_a_file_that_may_sleep_is_named_only_as_long_as_it_does():
     assert list(sleeps([source], {"tests/x.py": "a reason"})) == []
     (fault,) = sleeps([source], {"tests/x.py": "a reason", "tests/y.py": "a reason"})
     assert str(fault).startswith("tests/lint_rules/sleeps.py:1: tests/y.py no longer sleeps")
+
+
+def test_an_import_that_may_be_in_a_circle_is_named_only_as_long_as_it_is_there():
+    sources = [Source(path, text) for path, text in CIRCLE.items()]
+    assert list(circles(sources, {("touchfs.z", "x"): "a reason"})) == []
+    (fault,) = circles(sources, {("touchfs.z", "x"): "a reason", ("x", "touchfs.z"): "a reason"})
+    assert str(fault) == "tests/lint_rules/circles.py:1: x no longer imports touchfs.z: delete its line"
 
 
 def test_a_module_that_users_import_is_there():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs import names
-from touchfs.names import NAME_MAX, assign, flat_name, plain_path, quote, shorten, shown_extension, suffix_size
+from touchfs.core import names
+from touchfs.core.names import NAME_MAX, assign, flat_name, plain_path, quote, shorten, shown_extension, suffix_size
 
 # Whatever may stand in JSON, with what is special more often than elsewhere.
 CHARACTERS = st.sampled_from("ab/.%~2F\n\0\x7fé你😀\ud800\udc80\udfff") | st.characters()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from touchfs import jobs
-from touchfs.progress import advance, each, listening, reached, stage
+from touchfs.core import jobs
+from touchfs.core.progress import advance, each, listening, reached, stage
 
 
 def test_nobody_need_listen() -> None:
@@ -73,7 +73,7 @@ def test_no_directory_for_temporary_files_is_no_error(monkeypatch: pytest.Monkey
     def refuse() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr("touchfs.progress.tempfile.gettempdir", refuse)
+    monkeypatch.setattr("touchfs.core.progress.tempfile.gettempdir", refuse)
     with ThreadPoolExecutor(1) as threads:
         assert list(jobs.run_sized(count_to, [(3, 3)], threads)) == [3]
 
@@ -85,9 +85,9 @@ def test_a_signal_as_the_temporary_file_appears_leaves_none(monkeypatch: pytest.
         os.close(real_open(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("touchfs.progress.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("touchfs.core.progress.tempfile.gettempdir", lambda: str(tmp_path))
     with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
-        monkeypatch.setattr("touchfs.progress.os.open", open_and_interrupt)
+        monkeypatch.setattr("touchfs.core.progress.os.open", open_and_interrupt)
         list(jobs.run_sized(count_to, [(3, 3)], threads))
     monkeypatch.undo()
     assert os.listdir(tmp_path) == []

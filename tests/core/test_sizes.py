@@ -2,7 +2,7 @@
 
 import pytest
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.limits import parse_size
 
 

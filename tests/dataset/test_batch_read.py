@@ -11,9 +11,9 @@ import pytest
 from node import data
 
 import touchfs
+from touchfs.core.errors import ChangedError, NotFoundError
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.view.plan import parse_plan
 from touchfs.write import TarWriter

@@ -16,14 +16,14 @@ from seals import resealed_json
 from shown import dataset_files
 from touchnet import write_speech
 
+from touchfs.caches.writers.arrow import write_sharded_arrow_cache
 from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.keys import Keys
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, UsageError
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
 from touchfs.features import Features, Value
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
-from touchfs.write.cache.arrow import write_sharded_arrow_cache
 
 
 @pytest.fixture(autouse=True)

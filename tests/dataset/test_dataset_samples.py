@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from containers.test_shar_shard import cut, missing, pair, wav, write_lines, write_tar
 from node import data
-from shard.test_shar_shard import cut, missing, pair, wav, write_lines, write_tar
 from shown import dataset_files
 from touchnet import UINT16, write_shard
 
+from touchfs.core.errors import FormatError, NotFoundError, UsageError
 from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan

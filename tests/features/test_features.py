@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image as pillow
 
-from touchfs.errors import FormatError, MissingFileError, TouchfsError
+from touchfs.core.errors import FormatError, MissingFileError, TouchfsError
 from touchfs.features import (
     Array3D,
     Array4D,
@@ -161,7 +161,7 @@ def test_json_form_round_trips():
         ("[" * 100_000, "not JSON"),
         ('{"a": {"type": "Image"}, "a": {"type": "Image"}}', "given twice"),
         ('{"a": 1}', "'a'.*object with a 'type'"),
-        ('{"a": {"type": "Audio"}}', "'Audio' is none of Value"),
+        ('{"a": {"type": "Audio"}}', "'Audio' is not one of Value"),
         ('{"a": {"type": "Value"}}', "needs dtype"),
         ('{"a": {"type": "Value", "dtype": "int7"}}', "Unknown dtype 'int7'"),
         ('{"a": {"type": "Value", "dtype": 7}}', "'dtype' is of another type"),

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import fsspec
 import pytest
 from tars import write_tar
 
+from touchfs.core.errors import SourceError
 from touchfs.filesystem import TouchFileSystem
 
 ROOT = Path(__file__).parents[2]
@@ -246,3 +248,14 @@ def test_seeking_from_nowhere(tmp_path):
         for whence in (3, 4, -1):
             with pytest.raises(ValueError, match="whence"):
                 file.raw.seek(0, whence)
+
+
+def test_where_no_thread_starts_the_error_says_so(files, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    paths = ["shards/one/a/x.txt", "shards/one/b/x.txt"]
+    for read in (files.cat, lambda paths: files.cat_ranges(paths, 0, 5)):
+        with pytest.raises(SourceError, match="no thread can be started"):
+            read(paths)

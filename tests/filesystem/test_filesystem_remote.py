@@ -13,7 +13,7 @@ from range_server import range_server
 from s3_server import SECRET, s3_server, upload
 from tars import write_tar
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.filesystem import TouchFileSystem
 from touchfs.filesystem.source import target_source
 from touchfs.source.remote import options

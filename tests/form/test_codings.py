@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from conformance import MemorySource, check_reads
 from recordings import SECONDS, decode_all, decode_by_command, ffmpeg, make, make_amr, to_16_bits
+from spans import span_detail
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Extent
 from touchfs.form.lengths import info_of
 from touchfs.form.recordings import Decoded, piece_detail
-from touchfs.form.unmeasured import Unmeasured, span_detail
+from touchfs.form.unmeasured import Unmeasured
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.coding.sample_format import WIDTHS
 from touchfs.media.slices.read_slice import _VALUES_MAX

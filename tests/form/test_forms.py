@@ -13,27 +13,28 @@ from conformance import MemorySource, check_reads
 from hypothesis import given
 from hypothesis import strategies as st
 from interleaved_tars import make_tiff
+from spans import span_detail
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent
 from touchfs.form.beside import WHOLE, pcm_of, piece_of, span_of, whole_file
-from touchfs.form.interleaved.document import text_detail
-from touchfs.form.interleaved.located import located_detail
-from touchfs.form.interleaved.sample_rows import rows_detail
-from touchfs.form.interleaved.tiff_frame import frame_detail
-from touchfs.form.interleaved.tiff_reencoded import reencoded_detail
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.form.recordings import Decoded, Pcm
-from touchfs.form.table import FORMS, parse_form
-from touchfs.form.tables.asset import asset_detail
-from touchfs.form.tables.lance import pack_video, video_rows
-from touchfs.form.tables.packed import packed_detail
-from touchfs.form.tables.row import pack_ordinal
-from touchfs.form.unmeasured import Unmeasured, span_detail
+from touchfs.form.unmeasured import Unmeasured
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.format import holes
 from touchfs.format.wav import build_header
+from touchfs.interleaved.forms.document import text_detail
+from touchfs.interleaved.forms.located import located_detail
+from touchfs.interleaved.forms.sample_rows import rows_detail
+from touchfs.interleaved.forms.tiff_frame import frame_detail
+from touchfs.interleaved.forms.tiff_reencoded import reencoded_detail
 from touchfs.limits import LIMITS, Limits
+from touchfs.registry.forms import FORMS, parse_form
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.tables.arrow.packed import packed_detail
+from touchfs.tables.lance.forms import pack_video, video_rows
+from touchfs.tables.rows.asset import asset_detail
 
 RANGES = [
     "bytes",

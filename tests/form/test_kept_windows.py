@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 from recordings import make
+from spans import span_detail
 
-from touchfs.errors import DecodeLimitError, FormatError
-from touchfs.extent import Content, Extent, Memory
+from touchfs.core.errors import DecodeLimitError, FormatError
+from touchfs.core.extent import Content, Extent, Memory
 from touchfs.form import kept
 from touchfs.form.recordings import Decoded, piece_detail
-from touchfs.form.unmeasured import Unmeasured, span_detail
+from touchfs.form.unmeasured import Unmeasured
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.decoder import shared
 from touchfs.media.decoder.pool import DecodePool
@@ -157,10 +158,12 @@ def test_it_is_decoded_once(mp3: Path, scratch: Path, pool: CountingPool) -> Non
 
 READER = """
     import sys, threading, hashlib, json
-    from touchfs.extent import Extent
-    from touchfs.form.unmeasured import Unmeasured, span_detail
+    from touchfs.core.extent import Extent
+    from touchfs.form.unmeasured import Unmeasured
     from touchfs.limits import LIMITS
     from touchfs.media.decoder.pool import DecodePool
+    from touchfs.segments.packed_times import pack_times
+    from touchfs.segments.times import Times
     from touchfs.source.data import DATA
 
     requests, sums = [], set()
@@ -174,7 +177,7 @@ READER = """
 
     def read():
         source = DATA.open(sys.argv[1])
-        content = Unmeasured().content(Extent(source, 0, source.size), span_detail(1, 3), LIMITS)
+        content = Unmeasured().content(Extent(source, 0, source.size), pack_times(Times(1, 3)), LIMITS)
         sums.add(hashlib.sha256(content.read(0, content.size)).hexdigest())
 
     print("ready", flush=True)

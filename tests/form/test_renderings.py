@@ -11,13 +11,14 @@ import pytest
 import soundfile
 from conformance import MemorySource, check_reads
 from recordings import decode_all, make, to_16_bits
+from spans import span_detail
 
-from touchfs.errors import FormatError
-from touchfs.extent import Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Extent
 from touchfs.form.base import Form
 from touchfs.form.recordings import Decoded, Pcm, piece_detail
 from touchfs.form.renderings import Rendered
-from touchfs.form.unmeasured import Unmeasured, span_detail
+from touchfs.form.unmeasured import Unmeasured
 from touchfs.limits import LIMITS
 from touchfs.media.slices.rendering import Rendering
 from touchfs.source.data import DATA

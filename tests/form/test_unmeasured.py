@@ -11,14 +11,14 @@ import pytest
 import soundfile
 from conformance import MemorySource, check_reads
 from recordings import decode_all, make, to_16_bits
+from spans import span_detail
 from waiting import wait_until
 
-from touchfs.errors import FormatError, SourceError
-from touchfs.extent import Buffer, Extent
+from touchfs.core.errors import FormatError, SourceError
+from touchfs.core.extent import Buffer, Extent
 from touchfs.form import results
-from touchfs.form.table import parse_form
-from touchfs.form.unmeasured import span_detail
 from touchfs.limits import LIMITS
+from touchfs.registry.forms import parse_form
 
 FORM = parse_form("unmeasured")
 

@@ -10,8 +10,8 @@ import soundfile
 from conformance import MemorySource, check_reads
 from recordings import decode_all, to_16_bits
 
-from touchfs.errors import FormatError, MissingExtraError, SourceError
-from touchfs.extent import Buffer, Content, Extent
+from touchfs.core.errors import FormatError, MissingExtraError, SourceError
+from touchfs.core.extent import Buffer, Content, Extent
 from touchfs.form.computed import KEPT_BYTES, ComputedContent
 from touchfs.form.recordings import Decoded, piece_detail
 from touchfs.limits import Limits

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from arrow_files import EVERY, CheckedSource, Write, all_cells, parse, values, write_file, write_stream
 
-from touchfs.errors import FormatError
-from touchfs.extent import drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import drive
 from touchfs.format.arrow.batch import batch_layout
 from touchfs.format.arrow.cells import cells
 

@@ -8,7 +8,7 @@ from arrow_files import FILES, all_cells, parse, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.arrow import flatbuffers, schema
 from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, Scalar, Structs
 from touchfs.format.arrow.metadata import BLOCK, BUFFER, CONTINUATION, NODE, PREFIX

@@ -5,7 +5,7 @@ import random
 import pytest
 from braceexpand import braceexpand
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.format.braces import NAMES_MAX, parse_braces
 
 _ENDS = "0", "00", "3", "-2", "-03", "11", "7", "012"
@@ -42,9 +42,7 @@ def test_the_names_are_those_of_webdataset(count: int) -> None:
             names = list(pattern)
             assert names == list(braceexpand(text)), text
             assert pattern.count == len(names)
-            assert all(name.startswith(pattern.prefix) and name in pattern for name in names)
-            changed = {name[:at] + letter + name[at + 1 :] for name in names[:9] for at in range(9) for letter in "0a,"}
-            assert not any(name in pattern for name in changed.difference(names))
+            assert all(name.startswith(pattern.prefix) for name in names)
         compared += 1
 
 
@@ -56,13 +54,15 @@ def test_the_names_are_those_of_webdataset(count: int) -> None:
         ("{a{1..2}", ["{a1", "{a2"]),
         ("{1..2}}", ["1}", "2}"]),
         ("{a,b{1..2}", ["{a,b1", "{a,b2"]),
+        ("{x}/_OP_y_CL_/{1..2}", ["{x}/_OP_y_CL_/1", "{x}/_OP_y_CL_/2"]),
+        (r"\{a,b}\\", ["\\a\\\\", "\\b\\\\"]),
+        ("{1..9\n}{a,b}", ["{1..9\n}a", "{1..9\n}b"]),
     ],
 )
 def test_names(text: str, names: list[str]) -> None:
     pattern = parse_braces(text)
     assert pattern is not None
-    assert list(pattern) == names
-    assert all(name in pattern and f"{name}x" not in pattern for name in names)
+    assert (list(pattern), pattern.count) == (names, len(names))
 
 
 @pytest.mark.parametrize("text", ["a", "a,b", "{a}", "{", "}{", "{1..}", "_OP_1..2}", "{1..2_CL_", "{1...2}", "a_CL_"])
@@ -70,16 +70,17 @@ def test_text_that_stands_for_itself(text: str) -> None:
     assert parse_braces(text) is None
 
 
-def test_a_million_names_are_made_one_by_one() -> None:
-    pattern = parse_braces("train-{000000..999999}.tar")
+def test_a_million_names_are_made_without_a_list_of_them() -> None:
+    pattern = parse_braces("train-{000..999}{000..999}.tar")
     assert pattern is not None
     assert pattern.count == NAMES_MAX
     assert next(iter(pattern)) == "train-000000.tar"
-    assert "train-999999.tar" in pattern
-    assert "train-99999.tar" not in pattern
 
 
-@pytest.mark.parametrize("text", ["{0..1000000}", "{1..9999999999}", "{a,b}" * 200, "{" * 5000, "{0..999}" * 3])
+@pytest.mark.parametrize(
+    "text",
+    ["{0..1000000}", "{1..9999999999}", "{a,b}" * 200, "{" * 5000, "{0..999}" * 3, "{a,{0..999999}}"],
+)
 def test_too_much(text: str) -> None:
     with pytest.raises(UsageError, match="these braces"):
         parse_braces(text)

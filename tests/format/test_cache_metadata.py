@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import CacheFormatError
+from touchfs.core.errors import CacheFormatError
 from touchfs.format.cache_metadata.build import build_metadata
 from touchfs.format.cache_metadata.layouts import LanceMetadata, ShardedMetadata, VideoFramesMetadata, VideoRecord
 from touchfs.format.cache_metadata.parse import parse_lance, parse_member, parse_metadata, parse_sharded

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from touchfs.extent import drive
+from touchfs.core.extent import drive
 from touchfs.format.image_size import ImageSize, image_size, image_size_reads
 
 EXIF = Image.Exif()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.lhotse import Supervision, find_value, parse_cut, parse_recording
 
 RATE = 16000

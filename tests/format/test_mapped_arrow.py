@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.build import build_batch, build_batch_message, build_end, build_file, build_head, padded_size
 from touchfs.format.arrow.flatbuffers import I16, Scalar

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.metainfo import Metainfo, TouchNetSegment, parse_metainfo, parse_object
 
 JSON = st.recursive(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, scalar_dtypes
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.npy import build_header
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.idx.offsets import build, foreign_format, parse
 
 

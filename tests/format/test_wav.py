@@ -9,8 +9,8 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
-from touchfs.extent import Memory, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Memory, drive
 from touchfs.format.wav import Wav, build_header, header_size, scan, scan_cut
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.idx.wds_v2 import Companion, parse_companion
 
 INDEX = struct.pack("<3Q", 0, 2048, 10240)

@@ -19,7 +19,7 @@ from shown import contents, files, rows
 from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, write_speech
 
 from touchfs.catalog.catalog import KINDS_MAX, Catalog
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.report import REPORTED_MAX
 from touchfs.indexing.tables import sample_tables

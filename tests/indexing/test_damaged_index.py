@@ -21,10 +21,10 @@ from touchnet import write_speech
 
 from touchfs import TouchDataset
 from touchfs.catalog.catalog import Catalog
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing.catalogs import make_catalog
-from touchfs.sample import StoredSamples
-from touchfs.shard.open import open_shard, open_source
+from touchfs.registry.open import open_shard, open_source
+from touchfs.shard.sample import StoredSamples
 from touchfs.stream.open import open_streams
 
 # Of each sample another one; of no length twice.
@@ -155,7 +155,9 @@ def by_touch_dataset(variant: Variant) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.variant)])
+@pytest.mark.parametrize(
+    "every", [11, pytest.param(3, marks=pytest.mark.variant), pytest.param(1, marks=pytest.mark.soak)]
+)
 def test_no_change_of_any_field_shows_another_samples_bytes(variant: Variant, every: int) -> None:
     good, count = variant.index.read_bytes(), len(variant.truth)
     width = {touchnet: 2, metainfo: 1, fairseq: 8}.get(variant.make, 4)

@@ -11,8 +11,8 @@ from recordings import SECONDS, make
 from tars import write_tar
 
 from touchfs.catalog.catalog import Catalog
+from touchfs.core.errors import ChangedError
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError
 from touchfs.indexing import open_dataset
 from touchfs.open_dataset import open as open_samples
 from touchfs.tree.tree import Tree
@@ -62,7 +62,7 @@ def test_inodes_and_catalogs_of_before_are_of_another_shard(tars: Path) -> None:
         False,
         True,
     ]
-    with pytest.raises(ChangedError, match="its catalog was made anew"):
+    with pytest.raises(ChangedError, match="its catalog was rebuilt"):
         before.catalog(0)
 
 

@@ -16,10 +16,10 @@ from mint_documents import (
     tree_of,
 )
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Extent, Memory
-from touchfs.form.interleaved.document import DOCUMENT
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Extent, Memory
 from touchfs.indexing import open_dataset
+from touchfs.interleaved.forms.document import DOCUMENT
 from touchfs.limits import LIMITS
 from touchfs.shard.options import INTERLEAVED, ITEM_POLICIES, Options
 from touchfs.storage import list_storage

@@ -11,7 +11,7 @@ from item_rows import image_row, ranges_of, text_row
 from mint_documents import frames_of, is_same_image, shown_items, write_items
 
 from touchfs.indexing import open_dataset
-from touchfs.items.schema import FILE_TYPE
+from touchfs.interleaved.items.schema import FILE_TYPE
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
 

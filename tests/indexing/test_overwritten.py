@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from overwritten import KINDS, data_of, write_version
 
-from touchfs.errors import ChangedError
+from touchfs.core.errors import ChangedError
 from touchfs.indexing import open_dataset
 from touchfs.source import fingerprint, local
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from touchnet import INT16, UINT8, write_shard
 
-from touchfs.errors import LostWorkerError
+from touchfs.core.errors import LostWorkerError
 from touchfs.indexing import visit_samples
 from touchfs.indexing.catalogs import make_catalog
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs import names
+from touchfs.containers.lines import reader as jsonl
+from touchfs.containers.lines.reader import JsonlShard
+from touchfs.core import names
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.segments.json_rules import MEMBERS
-from touchfs.shard import jsonl
-from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Options
 
 KEYS = st.sampled_from(["a", "b", "a/b", "a.json", ".", "ERROR", "é", "%41", "\0", "", "x" * 252]) | st.text(max_size=3)

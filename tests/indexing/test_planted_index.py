@@ -9,8 +9,8 @@ import pytest
 from shown import dataset_files
 from touchnet import write_speech
 
+from touchfs.core.errors import UntrustedError
 from touchfs.dataset import Dataset
-from touchfs.errors import UntrustedError
 from touchfs.indexing import in_memory, open_dataset
 
 ATTACKER = 65534
@@ -112,7 +112,7 @@ def test_a_planted_file_is_made_anew(
     else:
         assert len(lines) == 1
         assert lines[0].startswith(f"{path}: ")
-        assert lines[0].endswith(": not read, and made anew; --trust USER believes what they write")
+        assert lines[0].endswith(": ignored and rebuilt; --trust USER accepts what they write")
     caplog.clear()
     assert everything(opened()) == expected
     assert not caplog.records
@@ -132,9 +132,10 @@ def test_a_planted_directory_leaves_the_index_in_memory(
     dataset = opened()
     assert everything(dataset) == expected
     if suffix != ".dataset.json":  # without that file all goes on, only slower
-        assert place_of(dataset) != place
         assert caplog.records[-1].getMessage().endswith(": the index is kept in memory")
-        assert place_of(dataset).stat().st_mode & 0o777 == 0o700
+        used = {Path(path).parent for path in (dataset.keys.path, *(shard.catalog for shard in dataset.shards))}
+        (in_memory,) = used - {place}
+        assert in_memory.stat().st_mode & 0o777 == 0o700
 
 
 def another_owner(place: Path) -> None:

@@ -17,8 +17,9 @@ from seals import resealed
 from shown import dataset_files
 from tars import write_tar
 
-from touchfs.errors import SourceError, TouchfsError, UsageError
-from touchfs.indexing import open_dataset
+from touchfs.core.errors import SourceError, TouchfsError, UsageError
+from touchfs.core.location import Location
+from touchfs.indexing import list_dataset, open_dataset
 from touchfs.indexing.published.fetch import INDEX_VARIABLE, published_beside
 from touchfs.indexing.published.publish import publish_index
 from touchfs.shard.options import DEFAULT
@@ -122,6 +123,17 @@ def test_another_machine_asks_s3_for_two_files(data, machine, s3, monkeypatch):
     open_dataset("s3://data/set0")
     assert len(requests.names) < asked
     assert not [name for name in requests.names if name.startswith("get_object")]
+
+
+def test_one_shard_takes_its_catalog_alone(data, index):
+    """The keys of all shards may be large: they are copied with all shards, not with one that is looked into."""
+    part = open_dataset(str(data), below="shards/3")
+    assert (len(part.find("s3-2")), part.find("s2-2")) == (1, [])
+    assert list_dataset(str(data)).shard(1).samples == 4
+    (cache,) = {Path(shard.catalog).parent for shard in part.shards}
+    assert (len(list(cache.glob("*.arrow"))), len(list(cache.glob("*.keys")))) == (2, 1)
+    assert open_counted(data)[1] == []
+    assert len(list(cache.glob("*.keys"))) == 2
 
 
 def test_a_shard_that_has_changed_is_indexed(data, index, machine):
@@ -363,7 +375,7 @@ def test_planted_catalogs_crash_nobody(data, index, machine, seed):
 
 def test_a_pack_that_did_not_arrive_changes_nothing(data, machine, s3, monkeypatch):
     upload(s3, data, "data/set1")
-    publish_index(open_dataset("s3://data/set1"), DEFAULT, published_beside("s3://data/set1"))
+    publish_index(open_dataset("s3://data/set1"), DEFAULT, published_beside(Location.of("s3://data/set1")))
     before = s3.find("data/set1/.touchfs-index")
     write_shard(data, 2, "other")
     s3.pipe("data/set1/2.tar", (data / "2.tar").read_bytes())
@@ -379,7 +391,7 @@ def test_a_pack_that_did_not_arrive_changes_nothing(data, machine, s3, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(s3fs.S3FileSystem, "_call_s3", fail)
         with pytest.raises(SourceError, match=r"\.pack: cannot be written: the network is down"):
-            publish_index(dataset, DEFAULT, published_beside("s3://data/set1"))
+            publish_index(dataset, DEFAULT, published_beside(Location.of("s3://data/set1")))
     assert s3.find("data/set1/.touchfs-index") == before
     machine()
     assert open_counted("s3://data/set1")[1] == ["s3://data/set1/2.tar"]
@@ -399,7 +411,7 @@ def failing(monkeypatch, error, part_of):
 
 def test_a_listing_that_did_not_arrive_leaves_the_index_from_before(data, machine, s3, monkeypatch):
     upload(s3, data, "data/set4")
-    publish_index(open_dataset("s3://data/set4"), DEFAULT, published_beside("s3://data/set4"))
+    publish_index(open_dataset("s3://data/set4"), DEFAULT, published_beside(Location.of("s3://data/set4")))
     before = s3.find("data/set4/.touchfs-index")
     write_shard(data, 2, "other")
     s3.pipe("data/set4/2.tar", (data / "2.tar").read_bytes())
@@ -407,7 +419,7 @@ def test_a_listing_that_did_not_arrive_leaves_the_index_from_before(data, machin
     with monkeypatch.context() as patch:
         failing(patch, OSError("the network is down"), ("put_object", ".listing.json"))
         with pytest.raises(SourceError, match=r"listing\.json: .* down; the index there is still the one before"):
-            publish_index(dataset, DEFAULT, published_beside("s3://data/set4"))
+            publish_index(dataset, DEFAULT, published_beside(Location.of("s3://data/set4")))
     assert s3.find("data/set4/.touchfs-index") == before, "no pack is left that nobody names"
     machine()
     assert open_counted("s3://data/set4")[1] == ["s3://data/set4/2.tar"]
@@ -418,14 +430,14 @@ def test_a_pack_that_stays_is_told(data, machine, s3, monkeypatch, caplog, part)
     """The old listing cannot be read, or the old pack cannot be removed."""
     place = f"data/{part[0]}"
     upload(s3, data, place)
-    publish_index(open_dataset(f"s3://{place}"), DEFAULT, published_beside(f"s3://{place}"))
+    publish_index(open_dataset(f"s3://{place}"), DEFAULT, published_beside(Location.of(f"s3://{place}")))
     write_shard(data, 2, part[0])
     s3.pipe(f"{place}/2.tar", (data / "2.tar").read_bytes())
     dataset = open_dataset(f"s3://{place}")
     KEPT.forget()
     machine()  # with no blocks of the listing
     failing(monkeypatch, PermissionError("forbidden"), part)  # which is not tried again
-    publish_index(dataset, DEFAULT, published_beside(f"s3://{place}"))
+    publish_index(dataset, DEFAULT, published_beside(Location.of(f"s3://{place}")))
     assert "stays there" in caplog.text
     assert len(s3.glob(f"{place}/.touchfs-index/*.pack")) == 2
 

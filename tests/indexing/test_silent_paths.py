@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from touchfs.errors import MissingExtraError, UsageError
+from touchfs.core.errors import MissingExtraError, UsageError
 from touchfs.indexing.silent import silent_paths
 from touchfs.source.data import Look
 from touchfs.source.store import Status

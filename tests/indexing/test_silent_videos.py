@@ -17,7 +17,7 @@ from tars import write_tar
 sys.path.append(os.path.join(os.path.dirname(__file__), "../media"))
 from videos import make
 
-from touchfs.extent import Memory, drive
+from touchfs.core.extent import Memory, drive
 from touchfs.indexing import open_dataset
 from touchfs.media.coding.mp4_sound import is_silent
 from touchfs.tree.tree import Tree

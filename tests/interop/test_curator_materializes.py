@@ -11,8 +11,8 @@ from item_rows import batch_of, contents, errors, image_row, ranges_of, text_row
 from items_http import serving
 from PIL import Image
 
-from touchfs.items.batch import InterleavedBatch
-from touchfs.items.materialize import materialize
+from touchfs.interleaved.items.batch import InterleavedBatch
+from touchfs.interleaved.items.materialize import materialize
 
 pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
 

@@ -24,11 +24,11 @@ from curator import Curator, CuratorError
 from interleaved_tars import WdsSample, make_image, make_wds_tar, mint_sample, random_sample
 from PIL import Image
 
-from touchfs.errors import ColumnValueError, FieldTypeError, FormatError, MissingColumnError
-from touchfs.items.schema import RESERVED_COLUMNS
-from touchfs.shard.interleaved.files import ItemPartition
-from touchfs.shard.interleaved.parquet import InterleavedParquetReader
-from touchfs.shard.interleaved.webdataset import InterleavedWebdatasetReader
+from touchfs.core.errors import ColumnValueError, FieldTypeError, FormatError, MissingColumnError
+from touchfs.interleaved.items.schema import RESERVED_COLUMNS
+from touchfs.interleaved.read.files import ItemPartition
+from touchfs.interleaved.read.parquet import InterleavedParquetReader
+from touchfs.interleaved.read.webdataset import InterleavedWebdatasetReader
 
 pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
 

@@ -6,9 +6,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 
 
 def rows(*ids: str) -> pa.Table:

@@ -17,9 +17,9 @@ from interleaved_tars import make_image, make_wds_tar, mint_sample, random_sampl
 from PIL import Image
 from written_items import image, item_batch, metadata, text
 
-from touchfs.shard.interleaved.parquet import InterleavedParquetReader
-from touchfs.shard.interleaved.webdataset import InterleavedWebdatasetReader
-from touchfs.write.interleaved import InterleavedParquetWriter, InterleavedWebdatasetWriter
+from touchfs.interleaved.read.parquet import InterleavedParquetReader
+from touchfs.interleaved.read.webdataset import InterleavedWebdatasetReader
+from touchfs.interleaved.write import InterleavedParquetWriter, InterleavedWebdatasetWriter
 
 pytestmark = [  # webdataset leaves files open
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -15,7 +15,7 @@ from lhotse import CutSet
 from lhotse.cut import MonoCut
 
 from touchfs import node
-from touchfs.token import from_json, to_json
+from touchfs.core.token import from_json, to_json
 
 # Its readers leave their files open until they are collected.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

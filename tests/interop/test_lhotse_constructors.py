@@ -19,8 +19,8 @@ from lhotse.shar.readers.indexed import LazyIndexedSharIterator as LhotseIndexed
 from lhotse.shar.readers.lazy import LazySharIterator as LhotseShar
 
 from touchfs import SampleSet, node
-from touchfs.errors import UsageError
-from touchfs.write.shar.writer import SharWriter
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.core.errors import UsageError
 
 
 @pytest.fixture(scope="module")

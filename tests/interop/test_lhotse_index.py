@@ -11,12 +11,13 @@ from lhotse.index_pack import IndexPack, IndexPackArraySpec, IndexPackCollection
 from lhotse.indexing import IndexedJsonlReader, IndexedTarReader, create_jsonl_index, create_tar_index
 from lhotse.shar.writers.tar import TarWriter
 
-from touchfs.extent import drive
-from touchfs.format import jsonl
-from touchfs.format.idx import idxpack, offsets
-from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
-from touchfs.format.tar import members as tar
-from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.containers.lines import layout as jsonl
+from touchfs.containers.tar.layout import members as tar
+from touchfs.containers.tar.layout.header import build_header, end_of_archive, padding
+from touchfs.core.extent import drive
+from touchfs.format.idx import offsets
+from touchfs.idxpack import layout as idxpack
+from touchfs.idxpack.build import CollectionSpec, build_pack
 from touchfs.source.local import LocalFile
 
 METADATA = json.dumps({"storage_type": "shar", "storage_path": "", "storage_key": "", "shape": [3]}).encode()

@@ -25,12 +25,12 @@ from lhotse.indexing import (
 from lhotse.packed_lazy import LazyPackedManifestIterator
 from lhotse.shar.writers.tar import TarWriter
 
-from touchfs.errors import FormatError
-from touchfs.format.tar.grouping import Dialect
-from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.containers.tar.layout.grouping import Dialect
+from touchfs.containers.tar.layout.header import build_header, end_of_archive, padding
+from touchfs.core.errors import FormatError
+from touchfs.idxpack.write import write_pack
 from touchfs.peers.judge import IndexState, judge
 from touchfs.peers.lists import judge_list
-from touchfs.peers.pack import write_pack
 from touchfs.peers.write import write_index
 
 LHOTSE = Dialect.LHOTSE

@@ -8,7 +8,7 @@ import pytest
 from shown import dataset_files
 
 from touchfs import TouchDataset
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
 from touchfs.indexing import open_dataset
 
 MEGATRON = Path(__file__).parent.parent / "data/megatron"

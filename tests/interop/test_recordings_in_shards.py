@@ -22,9 +22,9 @@ import soundfile
 from recordings import decode_all, make, to_16_bits
 
 import touchfs
+from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchNetWriter
 
 SLICES = 5
 NEAR = 1  # of 32768: Opus after its pre-roll, and other versions of libav

@@ -20,7 +20,7 @@ from shown import files
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.indexing.catalogs import make_catalog
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 
 # Lhotse leaves tars open when it streams.
 pytestmark = [

@@ -14,7 +14,7 @@ from lhotse.audio import AudioSource
 from lhotse.features.io import MemoryRawWriter
 from lhotse.shar import SharWriter as LhotseSharWriter
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.idx import offsets
 from touchfs.write import Audio, SharWriter, TarShardsWriter
 

@@ -11,7 +11,7 @@ import pytest
 
 from touchfs import TouchDataset
 from touchfs.bulk.pack.touchnet import pack_touch
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from touchfs.errors import TouchfsError
+from touchfs.core.errors import TouchfsError
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 SHARDS = {"one": 7, "two": 5, "three": 11}
 

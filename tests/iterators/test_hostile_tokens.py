@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs import node
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.store.store import StateStore
@@ -22,8 +22,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "sharded": {"shuffle": 7, "rank": 1, "world_size": 3, "partition": "block", "tail": "pad"},
     "repeated": {"shuffle": 7, "repeat": 3, "where": 'info.lang == "en"'},
-    "endless": {"source": "segments", "repeat": True},
-    "muxed": {"shuffle": 7, "mux": [{"weight": 2}, {"source": "segments/two", "repeat": 2}], "repeat": 2},
+    "endless": {"select": "segments", "repeat": True},
+    "muxed": {"shuffle": 7, "mux": [{"weight": 2}, {"select": "segments/two", "repeat": 2}], "repeat": 2},
 }
 # What a field may be that should be something else, or is far from it.
 VALUES: list[Any] = [
@@ -115,8 +115,10 @@ def taken(iterators: Iterators, iterator: int, right: Any, share: int, file: str
     return found
 
 
-# A fifth of all pairs of a field and a value, or all.
-SHARES = pytest.mark.parametrize("share", [5, pytest.param(1, marks=pytest.mark.variant)])
+# A fifth of all pairs of a field and a value, half of them, or all.
+SHARES = pytest.mark.parametrize(
+    "share", [5, pytest.param(2, marks=pytest.mark.variant), pytest.param(1, marks=pytest.mark.soak)]
+)
 # Those that say where an iteration is, of all that a state says; "kind" can be left out, as Python's states do.
 MOVING = {"position", "epoch", "repeat", "drawn", "drained", "stages", "partition", "kind"}
 
@@ -161,7 +163,7 @@ def test_each_field_of_a_spec_with_each_odd_value(iterators, spec, share):
 )
 def test_sources_that_are_no_text(iterators, source):
     iterator = made(iterators, {})
-    assert not check(iterators, iterator, {"source": source}, "spec")
+    assert not check(iterators, iterator, {"select": source}, "spec")
     assert not check(iterators, iterator, {"where": f'key == "{source}'}, "spec")
 
 

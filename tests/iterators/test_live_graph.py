@@ -11,7 +11,7 @@ from touchfs.indexing import open_dataset
 from touchfs.iterators import live_graph
 from touchfs.iterators.live_graph import LiveGraph, Position, Step
 from touchfs.iterators.spec import parse_spec
-from touchfs.select.selection import Selector
+from touchfs.select.selector import Selector
 
 BLOCK, SAMPLES = 4, sum(SHARDS.values())
 SPECS = [
@@ -20,7 +20,7 @@ SPECS = [
     {"batch": 5},
     {"shuffle": 3, "repeat": 2, "rank": 1, "world_size": 2},
     {"shuffle": 3, "repeat": True},
-    {"mux": [{"source": "samples"}, {"source": "segments", "shuffle": 1, "repeat": True}]},
+    {"mux": [{"select": "samples"}, {"select": "segments", "shuffle": 1, "repeat": True}]},
 ]
 
 

@@ -6,7 +6,7 @@ import os
 import iterator_data
 import pytest
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles

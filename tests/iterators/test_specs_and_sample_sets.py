@@ -15,13 +15,13 @@ import iterator_data
 import pytest
 
 from touchfs import SampleSet
+from touchfs.core.token import to_json
 from touchfs.dataset import Dataset
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.node import LazyIndexedManifestIterator, collect_state_dict
 from touchfs.store.store import StateStore
-from touchfs.token import to_json
 from touchfs.view.plan import parse_plan
 
 DATA = Path(__file__).parent.parent / "data"
@@ -86,7 +86,7 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
     "repeated, shuffled": ({"shuffle": 7, "repeat": 3}, [lambda s: whole(s).shuffle(7).repeat(3)]),
     "repeated without end": ({"shuffle": 7, "repeat": True, **RANK}, [lambda s: whole(s).shuffle(7, **RANK).repeat()]),
     "mux": (
-        {"mux": [{"weight": 3}, {"source": "segments"}], "shuffle": 7},
+        {"mux": [{"weight": 3}, {"select": "segments"}], "shuffle": 7},
         [lambda s: whole(s).shuffle(7).mux(segments(s).shuffle(7), weights=[3, 1], seed=7)],
     ),
     "mux of other seeds": (
@@ -101,11 +101,11 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
         ],
     ),
     "mux in order": (
-        {"mux": [{}, {"source": "segments"}]},
+        {"mux": [{}, {"select": "segments"}]},
         [lambda s: SampleSet.mux(whole(s), segments(s))],
     ),
-    "segments": ({"source": "segments", "shuffle": 7}, [lambda s: segments(s).shuffle(7)]),
-    "merged": ({"source": f"merged/{PLAN}", "shuffle": 7}, [lambda s: merged(s).shuffle(7)]),
+    "segments": ({"select": "segments", "shuffle": 7}, [lambda s: segments(s).shuffle(7)]),
+    "merged": ({"select": f"merged/{PLAN}", "shuffle": 7}, [lambda s: merged(s).shuffle(7)]),
 }
 CASES = [(name, which) for name, (_, sets) in PASSES.items() for which in range(len(sets))]
 STEPS = 5
@@ -151,7 +151,7 @@ def test_a_spec_and_a_sample_set_take_each_others_states(
 
 
 def test_a_state_of_another_seed_or_rank_is_refused_both_ways(iterators: Iterators, source: Path) -> None:
-    from touchfs.errors import UsageError
+    from touchfs.core.errors import UsageError
 
     iterator = iterators.create("train")
     iterators.write(iterator, "spec", {"shuffle": 7, **RANK})
@@ -179,7 +179,7 @@ def test_shuffling_begins_at_the_start_of_a_set_that_was_restored(source: Path) 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_spec_goes_on_from_a_token_that_was_kept(tmp_path: Path, name: str) -> None:
     kept = KEPT[name]
-    shutil.copytree(DATA / "version_0.1" / "dataset", tmp_path / "dataset")
+    shutil.copytree(DATA / "kept" / "dataset", tmp_path / "dataset")
     with closing(StateStore(os.fspath(tmp_path / "store.sqlite"))) as store:
         iterators = Iterators(store, open_dataset(os.fspath(tmp_path / "dataset")))
         iterator = iterators.create("train")

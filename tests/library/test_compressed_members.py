@@ -19,7 +19,7 @@ from tars import write_tar
 import touchfs
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS
 from touchfs.lists.content import list_pieces

@@ -8,7 +8,7 @@ import pytest
 from tars import write_tar
 
 import touchfs
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.node import LazyIndexedManifestIterator
 from touchfs.sample_set import SampleSet

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import datasets
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from s3_server import asked_of_s3, s3_server
 
 import touchfs
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 from touchfs.stream.open import open_streams
 
 datasets.disable_progress_bars()
@@ -38,7 +38,7 @@ def keys(source: str) -> list[str]:
 def test_the_same_samples_everywhere(saved: str, tmp_path: Path) -> None:
     assert [sample.key for sample in touchfs.open(saved)] == keys(saved) == IDS
     for command in (["info", saved], ["convert", saved, tmp_path / "out", "--to", "parquet"]):
-        done = subprocess.run([TOUCHFS, *command], capture_output=True, text=True, check=True)
+        done = subprocess.run([TOUCHFS, *in_one_process(*command)], capture_output=True, text=True, check=True)
         assert ("3 files left out: cache-" in done.stdout) == (command[0] == "info")
     assert [sample.key for sample in touchfs.open(tmp_path / "out")] == IDS
 

@@ -12,7 +12,7 @@ import pytest
 from interleaved_tars import WdsSample, make_image, make_tiff, make_wds_tar, mint_sample
 from PIL import Image
 
-from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.core.errors import FormatError, NotFoundError, UsageError
 from touchfs.interleaved import (
     DropInvalidRows,
     DropOrphanMetadata,

@@ -18,8 +18,8 @@ import pytest
 from command import TOUCHFS
 
 import touchfs
-from touchfs.errors import MissingExtraError, SourceError
-from touchfs.shard.open import open_shard
+from touchfs.core.errors import MissingExtraError, SourceError
+from touchfs.registry.open import known_shard, open_shard
 from touchfs.tables.lance.apart import LanceApart
 from touchfs.tables.lance.dataset import LanceTable
 
@@ -64,13 +64,13 @@ def test_a_pass_over_rows_is_resumed(samples: Any) -> None:
 
 
 def test_rows_are_read_without_an_index(path: Path) -> None:
-    from touchfs.shard.contents import FieldContents
-    from touchfs.shard.open import fingerprints
+    from touchfs.registry.contents import FieldContents
+    from touchfs.registry.open import fingerprints
     from touchfs.shard.options import DEFAULT
 
     files = fingerprints(str(path))
     shard = open_shard(str(path), DEFAULT, files)
-    contents = FieldContents(str(path), files, DEFAULT.limits)
+    contents = FieldContents(known_shard(str(path), files), DEFAULT.limits)
     found = []
     for sample in shard:
         content = contents.content(sample.fields["image"])
@@ -91,9 +91,9 @@ def test_rows_are_converted(path: Path, samples: Any, tmp_path: Path) -> None:
 def test_a_crash_of_lance_while_indexing_is_an_error(path: Path) -> None:
     apart = LanceApart(LanceTable(str(path)))
     assert apart.call("describe")[0] == ROWS
-    assert apart._process is not None
-    os.kill(apart._process.pid, signal.SIGKILL)
-    with pytest.raises(SourceError, match="Lance was ended"):
+    assert apart._helper is not None
+    os.kill(apart._helper._process.pid, signal.SIGKILL)
+    with pytest.raises(SourceError, match="Lance was ended by signal 9 while it read the dataset"):
         apart.call("describe")
     assert apart.call("describe")[0] == ROWS
     apart.close()

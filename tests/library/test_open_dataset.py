@@ -14,12 +14,12 @@ import pytest
 from torch.utils.data import DataLoader, default_collate
 
 import touchfs
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import NotFoundError, UsageError
 from touchfs.dataset.sample import Sample
-from touchfs.errors import NotFoundError, UsageError
 from touchfs.node import collect_state_dict, share_of
 from touchfs.torch import NodeIterableDataset, SharedMemoryCollate
 from touchfs.write import TarWriter
-from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 40
 SEGMENTS = [{"start": 0, "end": 0.5, "txt": "one"}, {"start": 0.5, "end": 1, "txt": "two"}]
@@ -193,7 +193,7 @@ class TestSample:
             coded["none"].audio()
         with pytest.raises(NotFoundError, match=r"no file \.json"):
             coded["none"].json()
-        with pytest.raises(touchfs.errors.FormatError, match=r"cannot be decoded.*'broken'"):
+        with pytest.raises(touchfs.core.errors.FormatError, match=r"cannot be decoded.*'broken'"):
             coded["broken"].audio()
 
 

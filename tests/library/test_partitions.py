@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from s3_server import s3_server
 
 import touchfs
@@ -19,7 +19,7 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
 from touchfs.stream.open import open_streams
-from touchfs.tables.partition import partitions_of
+from touchfs.tables.values.partition import partitions_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 DIRECTORIES = (
@@ -104,7 +104,7 @@ def test_where_info_and_streams(source: str) -> None:
 
 
 def run(*command: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([TOUCHFS, *map(str, command)], capture_output=True, text=True, check=False)
+    return subprocess.run([TOUCHFS, *in_one_process(*map(str, command))], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "lance", "tar"])

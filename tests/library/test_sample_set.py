@@ -14,7 +14,8 @@ from node.graphs import leaf
 
 import touchfs
 from touchfs import SampleSet
-from touchfs.errors import ChangedError, UsageError
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     DynamicSampler,
     LazyIndexedManifestIterator,
@@ -28,7 +29,6 @@ from touchfs.node import (
 from touchfs.peers.match import has_native_indexes
 from touchfs.peers.write import Dialect, write_index
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 
 def ordinals(samples: Any) -> list[int]:

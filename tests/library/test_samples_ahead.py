@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from waiting import wait_until
 
 import touchfs
-from touchfs.errors import SourceError, UsageError
+from touchfs.core.errors import SourceError, UsageError
 from touchfs.torch import NodeIterableDataset
 
 COUNT, AHEAD = 60, 8

@@ -10,13 +10,14 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from s3_server import s3_server
 from touchnet import write_speech
 
 import touchfs
-from touchfs.errors import ArgumentTypeError, TouchfsError, UsageError
-from touchfs.shard.find import find
+from touchfs.core.errors import ArgumentTypeError, TouchfsError, UsageError
+from touchfs.core.location import Location
+from touchfs.registry.find import find
 from touchfs.shard.options import Options
 from touchfs.store.place import state_path
 from touchfs.stream.open import open_streams
@@ -51,7 +52,7 @@ def ids(source: str, split: str | None = None) -> list[str]:
 
 
 def run(*command: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([TOUCHFS, *map(str, command)], capture_output=True, text=True, check=False)
+    return subprocess.run([TOUCHFS, *in_one_process(*map(str, command))], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def source(tmp_path: Path) -> str:
 def test_names_mean_what_they_mean_to_datasets(tmp_path: Path, places: list[str]) -> None:
     source = write(tmp_path / "source", places)
     expected = datasets.load_dataset("parquet", data_dir=source, cache_dir=tmp_path / "hf")
-    found = find(source)
+    found = find(Location.of(source))
     splits = {shard.split for shard in found.shards} - {""}
     assert {split: sorted(ids(source, split)) for split in splits} == {
         split: sorted(rows["id"]) for split, rows in expected.items()
@@ -198,7 +199,7 @@ def test_shards_without_a_list_are_named_beside_one(tmp_path: Path) -> None:
 
 
 def test_a_spec_selects_the_directory_of_a_split(source: str) -> None:
-    run("iterator", "create", source, "it", "--spec", '{"source": "samples/train", "batch": 9}')
+    run("iterator", "create", source, "it", "--spec", '{"select": "samples/train", "batch": 9}')
     assert run("iterator", "next", source, "it").stdout.count("shards/train/") == 4
 
 

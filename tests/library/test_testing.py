@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from node.graphs import Doubler, Thing, leaf, shuffled
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node import (
     IteratorNode,
     LazyGlobalShuffle,
@@ -21,9 +22,8 @@ from touchfs.node import (
     attach_graph_origin,
     get_graph_origin,
 )
-from touchfs.node.graph.merge import Ranks
+from touchfs.node.core.ranks import Ranks
 from touchfs.testing import check_merge, check_restore, check_shares
-from touchfs.token import State
 
 
 class PositionInTheNode(Doubler):

@@ -12,7 +12,8 @@ from node.graphs import Things
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     IteratorNode,
     LazyIndexedManifestIterator,
@@ -21,7 +22,6 @@ from touchfs.node import (
     collect_state_dict,
     restore_state_dict,
 )
-from touchfs.token import from_json, to_json
 from touchfs.torch import NodeDataset, NodeIterableDataset, NodeSampler
 
 pytestmark = pytest.mark.filterwarnings(

@@ -11,10 +11,10 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 from touchfs import SampleSet
-from touchfs.errors import UsageError
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.core.errors import UsageError
 from touchfs.node import LazyShuffler
 from touchfs.torch import NodeDataset, NodeIterableDataset, NodeSampler
-from touchfs.write.shar.writer import SharWriter
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create:UserWarning",

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 import touchfs
 import touchfs.touch_dataset
 from touchfs import TouchDataset
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 
 Array = NDArray[Any]
 

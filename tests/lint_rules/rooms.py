@@ -1,8 +1,8 @@
-"""ARCHITECTURE.md says what each room is, and how large. No room is a flat list of many files."""
+"""ARCHITECTURE.md says what each folder of the library is, and how large. No room is a flat list of many files."""
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lint_rules.source import ROOT, Fault, Source, code
@@ -13,6 +13,7 @@ WRITE = "`.venv/bin/python tests/lint.py --write-rooms` corrects the table"
 # A room may be this much larger or smaller than its row says: the number is for orientation.
 LINES_TOLERATED = 0.15
 MOST_FILES = 16
+LIBRARY = "touchfs"
 # The command line has a file for each command.
 FLAT = {"touchfs/cli"}
 
@@ -30,10 +31,23 @@ def rooms_of(sources: Sequence[Source]) -> dict[str, Room]:
     inside = defaultdict(list)
     for source in code(sources):
         inside[source.room.removeprefix("mount/")].append(source)
+    return described(inside)
+
+
+def folders_of(sources: Sequence[Source]) -> dict[str, Room]:
+    """The folders of the library, each with all the rooms in it, the library's own files, and the daemon as a whole."""
+    inside = defaultdict(list)
+    for source in code(sources):
+        package, *folders = source.room.removeprefix("mount/").split("/")
+        inside["/".join([package, *(folders[:1] if package == LIBRARY else ())])].append(source)
+    return described(inside)
+
+
+def described(inside: Mapping[str, Sequence[Source]]) -> dict[str, Room]:
     found = {}
     for name, files in sorted(inside.items()):
         for source in files:
-            if source.path.endswith("/__init__.py"):
+            if source.path.removeprefix("mount/") == f"{name}/__init__.py":
                 lines = sum(len(each.text.splitlines()) for each in files)
                 what = (ast.get_docstring(source.tree) or "").split("\n")[0]
                 found[name] = Room(len(files), lines, what)
@@ -51,7 +65,7 @@ def rows_of(page: str) -> dict[str, tuple[int, Room]]:
 
 
 def rooms(sources: Sequence[Source]) -> Iterator[Fault]:
-    found = rooms_of(sources)
+    found = folders_of(sources)
     written = rows_of(next((each.text for each in sources if each.path == PAGE), ""))
     for name in found.keys() - written.keys():
         yield Fault(PAGE, 1, f"has no row for the room {name}/: {WRITE}")
@@ -78,5 +92,6 @@ def write_rooms(sources: Sequence[Source]) -> None:
     """Correct the table of ARCHITECTURE.md."""
     page = ROOT / PAGE
     head = page.read_text(encoding="utf-8").partition(HEADING)[0]
-    rows = (f"| `{name}/` | {files} | {lines} | {what} |\n" for name, (files, lines, what) in rooms_of(sources).items())
+    found = folders_of(sources).items()
+    rows = (f"| `{name}/` | {files} | {lines} | {what} |\n" for name, (files, lines, what) in found)
     page.write_text(head + HEADING + "".join(rows), encoding="utf-8")

@@ -9,7 +9,6 @@ OWN = "tests/lint_rules/sleeps.py"
 CLOCKS = {"time", "trio", "asyncio"}
 # Files that may sleep for a fixed time, and why.
 ALLOWED: dict[str, str] = {
-    "tests/mount/test_trio.py": "asks again and again, under trio",
     "tests/bench/beside_steps.py": "not yet looked at",
     "tests/bench/daemons.py": "not yet looked at",
     "tests/bench/hung_shards.py": "not yet looked at",
@@ -17,11 +16,15 @@ ALLOWED: dict[str, str] = {
     "tests/bench/remote.py": "not yet looked at",
     "tests/bench/remount.py": "not yet looked at",
     "tests/bench/tar_shards.py": "not yet looked at",
+    "tests/caches/test_write_cache_publish.py": "a builder takes a moment, in which a second one would be seen",
     "tests/cli/killing.py": "jobs of some ten milliseconds are killed in the middle: it looks each millisecond",
-    "tests/mount/fatal_daemon.py": "one of its requests takes half a second",
+    "tests/mount/fatal_daemon.py": "one of its requests takes a third of a second",
+    "tests/mount/test_mount_changes.py": "files are looked at once a second",
     "tests/mount/test_mount_hung.py": "that a worker is not taken for stuck shows when that time is over",
     "tests/mount/test_mount_life.py": "that a worker is not taken for stuck shows when that time is over",
+    "tests/mount/test_mount_messages.py": "that a signal does not end a program shows when one that does would have",
     "tests/mount/test_mount_numbers.py": "a request waits for a time that is counted",
+    "tests/mount/test_mount_parquet.py": "a file is looked at once a second, and what was read before stays in memory",
     "tests/mount/test_mount_prefetch.py": "nothing tells that no more will be read ahead",
     "tests/mount/test_mount_remote.py": "a store takes a while to answer",
     "tests/mount/test_mount_strikes.py": "that a worker is not taken for stuck shows when that time is over",
@@ -36,7 +39,6 @@ ALLOWED: dict[str, str] = {
     "tests/supervision/scripted.py": "the clock is virtual",
     "tests/supervision/test_reloader.py": "the clock is virtual",
     "tests/supervision/test_supervisor.py": "the clock is virtual",
-    "tests/write/test_write_cache_publish.py": "a builder takes a moment, in which a second one would be seen",
 }
 
 

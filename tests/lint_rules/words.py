@@ -1,12 +1,22 @@
-"""Names say what they are."""
+"""Names say what they are, and sentences are plain English."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from lint_rules.source import Fault, Source, code
 
 # Words of a private dialect: as names they say nothing.
 BANNED = {"told", "held", "thing", "things", "stuff", "telling", "doings"}
+# Phrases without a good use in code, and what to write.
+PHRASES = {
+    r"\b[Ww]hoever\b": "name the reader, user or process",
+    r"\banew\b": "again, or a verb: rebuild, replace, restart",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bfor so long\b": "for this time",
+    r"(?<!there )\b(is|are) none\b(?! of)": "is not one, or what it is",
+    r'"""As `': "Like `",
+}
 
 
 def names(source: Source) -> Iterator[tuple[str, int]]:
@@ -26,3 +36,7 @@ def words(sources: Sequence[Source]) -> Iterator[Fault]:
         for name, line in names(source):
             for word in BANNED.intersection(name.lower().split("_")):
                 yield Fault(source.path, line, f"the name {name} has the word {word}: name what it is")
+        for number, line in enumerate(source.text.split("\n"), 1):
+            for phrase, better in PHRASES.items():
+                if found := re.search(phrase, line):
+                    yield Fault(source.path, number, f"{found[0]!r} reads as translated: write {better}")

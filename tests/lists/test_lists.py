@@ -23,14 +23,14 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import ChangedError, FormatError, SourceError
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, FormatError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.lists.apart import open_lists_apart
 from touchfs.lists.content import list_content, list_size
 from touchfs.lists.kinds import CATALOG, NAMES
 from touchfs.lists.stored import StoredLists, build_lists, open_lists
 from touchfs.source.scratch.store import Scratch
-from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 8000
 PREFIX = "/mnt/my speech/"

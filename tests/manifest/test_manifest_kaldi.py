@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.manifest.entry import ListedRecording, Utterance, recording_id, utterance_ids
 from touchfs.manifest.kaldi import (
     build_reco2dur,

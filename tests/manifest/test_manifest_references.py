@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line
 from touchfs.manifest.hugging_face import METADATA_HEADER, build_metadata_row
 from touchfs.manifest.json_lines import parse_reference

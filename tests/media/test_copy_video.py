@@ -4,11 +4,12 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
+from spans import to_seconds
 from videos import VIDEOS, ffmpeg, hashes, hashes_of_files, make, some, turned, variable
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Extent, Memory
-from touchfs.media.video.frames import frames_in
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Extent, Memory
+from touchfs.media.video.frame_index import frames_in
 from touchfs.media.video.probe_video import probe_video
 from touchfs.media.video.remux import remux
 from touchfs.media.video.render_frames import render_frames
@@ -53,10 +54,12 @@ def random_spans(info, name, count):
     for _ in range(count):
         first = chooser.randrange(len(frames) - 1)
         last = chooser.randrange(first + 1, min(first + 80, len(frames)))
-        yield slice(first, last), info.to_seconds(int(frames[first])), info.to_seconds(int(frames[last]))
+        yield slice(first, last), to_seconds(info, int(frames[first])), to_seconds(info, int(frames[last]))
 
 
-@pytest.mark.parametrize("spans", [2, pytest.param(10, marks=pytest.mark.variant)])
+@pytest.mark.parametrize(
+    "spans", [2, pytest.param(5, marks=pytest.mark.variant), pytest.param(10, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("name", some(SOURCES))
 def test_a_copy_has_the_frames_of_the_span(directory, tmp_path, pool, name, spans):
     path = source(directory, name)

@@ -12,8 +12,8 @@ from processes import runs
 from recordings import decode_all, make, to_16_bits
 from waiting import wait_until
 
-from touchfs.errors import FormatError, NotFoundError, TouchfsError
-from touchfs.extent import Memory
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.core.extent import Memory
 from touchfs.media.decoder import messages
 from touchfs.media.decoder.pool import DecodePool, _Child
 from touchfs.media.slices.probe import probe
@@ -186,7 +186,7 @@ def test_a_fork_does_not_share_children(mp3):
 def test_children_end_with_their_parent(mp3):
     program = (
         "import os, sys\n"
-        "from touchfs.extent import Memory\n"
+        "from touchfs.core.extent import Memory\n"
         "from touchfs.media.decoder.pool import DecodePool\n"
         "from touchfs.media.slices.probe import probe\n"
         "pool = DecodePool()\n"

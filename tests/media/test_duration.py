@@ -12,11 +12,11 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
-from touchfs.extent import Memory, drive
+from touchfs.containers.shar.write import audio
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media import duration
-from touchfs.write.shar import audio
 
 
 class Short(Memory):

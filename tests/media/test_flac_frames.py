@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from touchfs.extent import Memory
+from touchfs.core.extent import Memory
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice

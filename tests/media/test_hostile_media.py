@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from recordings import decode_all, make, make_amr
 
-from touchfs.errors import FormatError, TouchfsError
-from touchfs.extent import Memory, drive
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.extent import Memory, drive
 from touchfs.media.coding.flac_frames import parse_stream_info, scan_frames
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import detect

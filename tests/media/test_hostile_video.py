@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from videos import X264, make
 
-from touchfs.errors import FormatError, TouchfsError, UsageError
-from touchfs.extent import Extent, Memory
+from touchfs.core.errors import FormatError, TouchfsError, UsageError
+from touchfs.core.extent import Extent, Memory
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.video.frames import frames_in
+from touchfs.media.video.frame_index import frames_in
 from touchfs.media.video.probe_video import probe_video
 from touchfs.media.video.remux import remux
 from touchfs.media.video.render_frames import render_frames

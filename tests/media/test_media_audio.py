@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.core.errors import FormatError, NotFoundError, SourceError
 from touchfs.media.audio import decode
 
 

@@ -10,8 +10,8 @@ import pytest
 from variants import with_variants
 from videos import AAC, VIDEOS, VP9, X264, make, turned, variable
 
-from touchfs.errors import FormatError
-from touchfs.extent import Memory, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Memory, drive
 from touchfs.media.coding.mp4_samples import read_samples
 from touchfs.media.slices.probe import probe
 from touchfs.media.video.probe_video import probe_video

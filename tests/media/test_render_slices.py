@@ -7,8 +7,8 @@ import pytest
 import soundfile
 from recordings import decode_all, ffmpeg, make, to_16_bits
 
-from touchfs.errors import UsageError
-from touchfs.extent import Memory, drive
+from touchfs.core.errors import UsageError
+from touchfs.core.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media.coding.sample_format import WIDTHS
 from touchfs.media.slices.media_info import MediaInfo

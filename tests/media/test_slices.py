@@ -7,8 +7,8 @@ import pytest
 from recordings import SECONDS, decode_all, decode_by_command, make, make_amr, sound, to_16_bits
 from variants import with_variants
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Memory
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Memory
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import FROM_START as FROM
 from touchfs.media.slices.media_info import MediaInfo

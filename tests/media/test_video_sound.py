@@ -7,7 +7,7 @@ import pytest
 from recordings import decode_all, to_16_bits
 from videos import VIDEOS, make
 
-from touchfs.extent import Memory
+from touchfs.core.extent import Memory
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice
 

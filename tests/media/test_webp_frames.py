@@ -7,8 +7,8 @@ from PIL import Image
 from variants import with_variants
 from videos import VIDEOS, ffmpeg, make, turned
 
-from touchfs.errors import FormatError, TouchfsError
-from touchfs.extent import Memory
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.extent import Memory
 from touchfs.media.video.webp_frames import webp_frames
 
 

@@ -1,6 +1,8 @@
 """Datasets, and mounts of them by the real command. Whatever happens, nothing stays mounted."""
 
+import ctypes
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from mounts import SPEECH, WAYS, WIDE, Mount, mounts_below, touchfs, ways
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 
 @pytest.fixture(scope="session")
@@ -95,3 +97,23 @@ def copied(speech, tmp_path) -> Path:
     shutil.copytree(speech, tmp_path / "shards")
     (tmp_path / "shards" / "data.list").unlink()
     return tmp_path / "shards"
+
+
+@pytest.fixture
+def descriptor() -> Iterator[Callable[..., int]]:
+    """Makes a directory, mounts an open /dev/fuse at it, as a container runtime does, and returns that."""
+    libc, opened = ctypes.CDLL(None, use_errno=True), dict[int, Path]()
+
+    def make(path: Path, *words: str, kind: str = "touchfs") -> int:
+        path.mkdir()
+        number = os.open("/dev/fuse", os.O_RDWR)
+        opened[number] = path
+        data = ",".join([f"fd={number}", "rootmode=40000", "user_id=0", "group_id=0", *words])
+        at, of = os.fsencode(path), f"fuse.{kind}".encode()
+        assert libc.mount(b"theirs", at, of, ctypes.c_ulong(0), data.encode()) == 0
+        return number
+
+    yield make
+    for number, path in opened.items():
+        os.close(number)
+        subprocess.run(["umount", "--lazy", "--quiet", path], check=False)

@@ -1,25 +1,24 @@
 """`touchfs` with requests that end who answers them: `python fatal_daemon.py LOG ARGUMENTS…`, as for the command.
 
     a listing of a shard called `deadly`             dies
-    a look-up of a name that begins with `stuck`     never returns, on the loop
+    the making of an iterator called `deadly`        dies, in a thread of the control process
+    a look-up of a name that begins with `stuck`     never returns, and keeps the interpreter
     a read of a file whose path has `dies` in it     dies, in a thread
-    a read of a file whose path has `slow` in it     takes half a second
+    a read of a file whose path has `slow` in it     takes a third of a second
 
-Each writes its process into LOG before it does so. With EVERYTHING_ALONE in the environment all requests run alone.
-While the file exists that FULL in the environment names, no process can be forked and no thread started, as where a
-user has as many tasks as he may.
+Each writes its process into LOG before it does so. While the file exists that FULL in the environment names, no process
+can be forked and no thread started, as where a user has as many tasks as he may.
 """
 
+import ctypes
 import errno
 import os
-import signal
 import sys
 import threading
 import time
 from pathlib import Path
 
-from touchfs_mount.mounting import mounting
-from touchfs_mount.requests import one_request
+from touchfs_mount.control import directory
 
 from touchfs.cli.main import main
 from touchfs.tree import catalog_view, tree
@@ -46,8 +45,8 @@ class Fatal:
     def read(self, offset: int, length: int) -> bytes:
         note(self._what)
         if self._what == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.5)
+            os.abort()
+        time.sleep(0.3)
         return self._content.read(offset, length)
 
 
@@ -55,13 +54,13 @@ class CatalogView(catalog_view.CatalogView):
     def entries(self, directory, after):
         if "deadly" in self._path(directory):
             note("deadly")
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.abort()
         return super().entries(directory, after)
 
     def find(self, directory, name, *, is_guest=False):
         if name.startswith(b"stuck"):
             note("stuck")
-            threading.Event().wait()
+            ctypes.PyDLL(None).sleep(1000)
         return super().find(directory, name)
 
     def content(self, inode):
@@ -76,27 +75,12 @@ class CatalogView(catalog_view.CatalogView):
         return f"{shard.shard.name}/{os.fsdecode(table.path(row))}"
 
 
-class AllStruck:
-    """Stands where the strikes are: everybody has one, and never loses it."""
-
-    is_refused = forgive = refuse = staticmethod(lambda key: False)
-    has = staticmethod(lambda key: True)
-
-    def __getitem__(self, place):
-        return self
-
-    def __eq__(self, key):
-        return True
-
-    __hash__ = None
-
-
-class Operations(mounting.TouchOperations):
-    def started(self, environment):
-        if environment.offload is not one_request._at_once:
-            environment.alone.strikes = AllStruck()
-            environment.alone.strikes.struck = AllStruck()
-        super().started(environment)
+class ControlEntries(directory.ControlEntries):
+    def make_iterator(self, name, maker):
+        if name == b"deadly":
+            note("deadly iterator")
+            os.abort()
+        return super().make_iterator(name, maker)
 
 
 def while_full(function, error):
@@ -112,7 +96,5 @@ if __name__ == "__main__":
     if "FULL" in os.environ:
         os.fork = while_full(os.fork, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
         threading.Thread.start = while_full(threading.Thread.start, RuntimeError("can't start new thread"))
-    tree.CatalogView = CatalogView
-    if "EVERYTHING_ALONE" in os.environ:
-        mounting.TouchOperations = Operations
+    tree.CatalogView, directory.ControlEntries = CatalogView, ControlEntries
     main()

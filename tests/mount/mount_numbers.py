@@ -1,7 +1,10 @@
 """The numbers of a mount, parsed by Prometheus's own parser."""
 
+import urllib.request
+
 from mounts import Mount
 from prometheus_client.parser import text_string_to_metric_families as parse
+from waiting import wait_until
 
 
 class Numbers(dict[tuple[str, ...], float]):
@@ -27,3 +30,18 @@ class Numbers(dict[tuple[str, ...], float]):
 
 def numbers_of(mounted: Mount) -> Numbers:
     return Numbers((mounted.path / ".touchfs/stats").read_text())
+
+
+def fetch(url: str, **headers: str) -> str:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+        return answer.read().decode()
+
+
+def settled(url: str) -> Numbers:
+    """The numbers at a port, once nothing is being answered. To look at them asks nothing of the mount."""
+
+    def look() -> Numbers | None:
+        numbers = Numbers(fetch(url))
+        return None if numbers["touchfs_requests_in_flight",] else numbers
+
+    return wait_until(look)

@@ -22,7 +22,7 @@ from waiting import wait_until
 WIDE = 400
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 # How workers run, by the names of tests.
-WAYS: dict[str, tuple[Any, ...]] = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
+WAYS: dict[str, tuple[Any, ...]] = {"one-worker": (), "two-workers": ("--workers", 2)}
 
 
 def ways(first: str = "one-worker", *others: str) -> list[Any]:
@@ -39,16 +39,16 @@ def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
 def kill_workers_while(
     running: list[subprocess.Popen[str]], mounted: "Mount", seed: int, count: int = 2, most: int = 12
 ) -> int:
-    """How many workers were killed, as long as any of the processes runs: one now and then when there are so many.
+    """How many processes that serve were killed, as long as any of `running` runs: one now and then when all are there.
 
     On a busy machine a worker may be killed before it has done anything, so the processes would not end without `most`.
     """
     dice, kills = random.Random(seed), 0
     while any(process.poll() is None for process in running):
-        workers = mounted.workers()
-        if kills < most and len(workers) == count:
+        workers, control = mounted.workers(), mounted.control()
+        if kills < most and len(workers) == count and control:
             with suppress(ProcessLookupError):  # the one killed before may still be listed
-                os.kill(dice.choice(workers), signal.SIGKILL)
+                os.kill(dice.choice(workers + control), signal.SIGKILL)
                 kills += 1
         with suppress(subprocess.TimeoutExpired):
             running[kills % len(running)].wait(0.08 * dice.random())
@@ -83,19 +83,35 @@ class Mount:
         shown = str(source).partition("?")[0] if "://" in str(source) else source  # a query may be a signature
         assert done.stdout.startswith(f"{shown} is mounted at {path} ("), done.stdout
         self.pid: int = self.info()["pid"]
-        if "--workers" in options:  # it is mounted as soon as the first one serves
-            count = int(options[options.index("--workers") + 1])
-            wait_until(lambda: len(self.workers()) >= count)
+        # It is mounted as soon as the first worker serves.
+        count = self.info()["workers"]
+        controls = int((path / ".touchfs").is_symlink())  # until it has its name, it passes for a worker
+        wait_until(lambda: (len(self.workers()), len(self.control())) == (count, controls))
 
     def info(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.path / ".touchfs" / "info").read_bytes())
+        told: dict[str, Any] = json.loads(os.getxattr(self.path, "user.touchfs.info"))
         return told
 
+    def serving(self) -> list[int]:
+        """All processes that answer requests."""
+        return serving(self.pid)
+
     def workers(self) -> list[int]:
-        return [worker for zygote in children(self.pid) for worker in children(zygote)]
+        """Those that answer requests for data."""
+        return workers(self.pid)
+
+    def control(self) -> list[int]:
+        """The one that answers requests for control files, unless it has just ended."""
+        return [process for process in self.serving() if name_of(process) == "touchfs-control"]
+
+    def alone(self) -> list[int]:
+        """The one that runs requests with a strike, if there were any."""
+        return [process for process in self.serving() if name_of(process) == "touchfs-alone"]
 
     def processes(self) -> list[int]:
-        return [self.pid, *children(self.pid), *self.workers()]
+        """All of the mount, and the programs that work beside it."""
+        zygotes = children(self.pid)
+        return [self.pid, *zygotes, *(process for zygote in zygotes for process in children(zygote))]
 
     def crash(self) -> None:
         """Kill all processes, all at rest before: none outlives another one and unmounts."""
@@ -130,6 +146,36 @@ class Mount:
         if runs(self.pid):
             os.kill(self.pid, signal.SIGINT)
         return runs(self.pid)
+
+
+def serving(daemon: int) -> list[int]:
+    """The processes of a daemon that answer requests: forks of its zygote, and not the programs that this runs."""
+    found = [(zygote, process) for zygote in children(daemon) for process in children(zygote)]
+    return [process for zygote, process in found if command_of(process) == command_of(zygote)]
+
+
+def workers(daemon: int) -> list[int]:
+    """Those that answer requests for data."""
+    return [process for process in serving(daemon) if not name_of(process).startswith("touchfs-")]
+
+
+def command_of(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def name_of(process: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    return ""
+
+
+def read_anew(path: Path) -> bytes:
+    """Read a file without the pages that the kernel keeps: of a file that was read before it asks nobody."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
 
 
 @contextmanager

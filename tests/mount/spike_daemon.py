@@ -1,11 +1,11 @@
 """A synthetic file system on the real daemon: many rows whose bytes are arithmetic, and one control file.
 
-`python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS LOOP [no-resend]` serves
+`python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS [no-resend]` serves
 
     data/0000000 … data/0099999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
-    next                          one open = one step of a counter, kept in SQLite
-    late                          how many late replies there were
     slow-500                      `slow`, after 500 ms in a thread; and so on
+    .touchfs/next                 one open = one step of a counter, kept in SQLite
+    .touchfs/late                 how many late replies there were
 
 SPIKE_ROWS in the environment says how many rows there are.
 """
@@ -17,22 +17,33 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyfuse3
+import trio
+from touchfs_mount.control.handler import guarded
 from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import serve
-from touchfs_mount.loop.loop import LATE_REPLIES
-from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.mounting.mountpoint import prepare, resolve
-from touchfs_mount.requests.environment import Environment, Operations
+from touchfs_mount.messages import answers
+from touchfs_mount.messages.requests import Opcode, Request
+from touchfs_mount.mountpoints.control_place import ControlPlace, chosen
+from touchfs_mount.mountpoints.mountpoint import prepare, resolve
+from touchfs_mount.mountpoints.options import MountOptions
+from touchfs_mount.numbers.cells import LATE_REPLIES
+from touchfs_mount.numbers.recent_errors import RecentErrors
+from touchfs_mount.requests.refusals import Refusals
+from touchfs_mount.requests.server import Worker
+from touchfs_mount.requests.tree_answers import RefusedError
+
+from touchfs.tree.open_shards import WouldBlockError
 
 ROWS = int(os.environ.get("SPIKE_ROWS", "100000"))
-DATA, NEXT, LATE, FIRST_ROW = 2, 3, 4, 10
+ROOT, DATA, LINK, FIRST_ROW = 1, 2, 3, 10
 FIRST_SLOW = FIRST_ROW + ROWS
+NEXT, LATE = 2, 3
 SLOW = b"slow\n"
 MOUNTED_AT = time.time_ns()
 
@@ -49,115 +60,130 @@ def bytes_of(row: int, offset: int, length: int) -> bytes:
     return text[offset - 8 * first : end - 8 * first]
 
 
-class Spike(Operations):
-    def __init__(self, state: Path, shared: Shared) -> None:
-        super().__init__()
-        self._state = state
-        self._shared = shared
-        self._entered = lambda: None
-        # Closed before the fork: one that is only forgotten stays open until the garbage collector comes, in the
-        # zygote, where closing it would remove the log that the workers write.
-        with closing(sqlite3.connect(state, isolation_level=None)) as store:
-            store.execute("PRAGMA journal_mode=WAL")
-            store.execute("CREATE TABLE counter (value INTEGER)")
-            store.execute("INSERT INTO counter VALUES (0)")
-            store.execute("CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT)")
+class SpikeAnswers:
+    """What stands where the answers of a tree do."""
 
-    def started(self, environment: Environment) -> None:
-        self._offload = environment.offload
-        self._offload_control = environment.offload_control
-        self._opened = environment.opened
-        if environment.entered is not None:
-            self._entered = environment.entered
-        self._store = sqlite3.connect(self._state, isolation_level=None, check_same_thread=False, timeout=30)
+    def __init__(self, link: bytes, *, waits: bool) -> None:
+        self._link = link
+        self._waits = waits
+
+    def answer(self, request: Request) -> Sequence[bytes]:
+        match request.opcode:
+            case Opcode.LOOKUP:
+                return (self._lookup(request.inode, request.name),)
+            case Opcode.GETATTR:
+                return (answers.attr(request.inode, *self._attributes(request.inode), 3600),)
+            case Opcode.READLINK:
+                return (self._link,)
+            case Opcode.READ:
+                return (self._read(request.inode, request.offset, request.size),)
+            case Opcode.READDIR | Opcode.READDIRPLUS:
+                return self._list(request)
+            case Opcode.STATFS:
+                return (answers.statfs(0, ROWS, 255),)
+        raise RefusedError(errno.ENOSYS)
+
+    def _attributes(self, inode: int) -> tuple[int, answers.Common]:
+        mode = stat.S_IFDIR | 0o555 if inode in (ROOT, DATA) else stat.S_IFREG | 0o444
+        size = 0 if inode < FIRST_ROW else len(SLOW) if inode >= FIRST_SLOW else size_of(inode - FIRST_ROW)
+        if inode == LINK:
+            mode, size = stat.S_IFLNK | 0o777, len(self._link)
+        return size, answers.common(mode, MOUNTED_AT, os.getuid(), os.getgid())
+
+    def _entry(self, inode: int) -> bytes:
+        return answers.entry(inode, *self._attributes(inode), 3600, 3600)
+
+    def _lookup(self, parent: int, name: bytes) -> bytes:
+        if parent == ROOT and name in (b"data", b".touchfs"):
+            return self._entry(DATA if name == b"data" else LINK)
+        if parent == ROOT and name.startswith(b"slow-"):
+            return self._entry(FIRST_SLOW + int(name[5:]))
+        if parent == DATA and name.isdigit() and int(name) < ROWS:
+            return self._entry(FIRST_ROW + int(name))
+        return answers.missing(0)
+
+    def _read(self, inode: int, offset: int, size: int) -> bytes:
+        row = inode - FIRST_ROW
+        if not self._waits and (inode >= FIRST_SLOW or row % 16 == 0):
+            raise WouldBlockError
+        if inode >= FIRST_SLOW:
+            time.sleep((inode - FIRST_SLOW) / 1000)
+            return SLOW[offset : offset + size]
+        return bytes_of(row, offset, size)
+
+    def _list(self, request: Request) -> list[bytes]:
+        named = [(b"data", DATA), (b".touchfs", LINK)]
+        if request.inode == DATA:
+            named = [(b"%07d" % row, FIRST_ROW + row) for row in range(request.offset, min(request.offset + 800, ROWS))]
+            start = request.offset
+        else:
+            named, start = named[request.offset :], request.offset
+        room, records = request.size, []
+        for cookie, (name, inode) in enumerate(named, start + 1):
+            record = answers.dirent(inode, stat.S_IFREG if inode >= FIRST_ROW else stat.S_IFDIR, name, cookie)
+            if request.opcode == Opcode.READDIRPLUS:
+                record = self._entry(inode) + record
+            room -= len(record)
+            if room < 0:
+                break
+            records.append(record)
+        return records
+
+
+class SpikeControl:
+    """What stands where the control directory does."""
+
+    def __init__(self, state: Path, shared: Shared, worker: Worker, refusals: Refusals) -> None:
+        self._shared, self._worker, self._refusals = shared, worker, refusals
+        self._store = sqlite3.connect(state, isolation_level=None, check_same_thread=False, timeout=30)
         self._store.execute("PRAGMA synchronous=OFF")
         self._lock = threading.Lock()
+
+    @property
+    def handlers(self):
+        named = {
+            "lookup": self._lookup,
+            "getattr": self._getattr,
+            "open": self._open,
+            "read": self._read,
+            "release": self._release,
+            "flush": self._flush,
+        }
+        return {name: guarded(name, handle, self._worker, self._refusals) for name, handle in named.items()}
+
+    def close(self) -> None:
+        self._store.close()
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
-        directory = inode in (pyfuse3.ROOT_INODE, DATA)
-        entry.st_mode = stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | 0o444
-        if inode >= FIRST_SLOW:
-            entry.st_size = len(SLOW)
-        elif inode >= FIRST_ROW:
-            entry.st_size = size_of(inode - FIRST_ROW)
-        entry.entry_timeout = entry.attr_timeout = 0 if inode in (NEXT, LATE) else 3600
+        entry.st_mode = stat.S_IFDIR | 0o555 if inode == ROOT else stat.S_IFREG | 0o444
         entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = MOUNTED_AT
         return entry
 
-    async def lookup(self, parent, name, ctx):
-        self._entered()
-        if parent == pyfuse3.ROOT_INODE and name in (b"data", b"next", b"late"):
-            return self._attributes({b"data": DATA, b"next": NEXT, b"late": LATE}[name])
-        if parent == pyfuse3.ROOT_INODE and name.startswith(b"slow-"):
-            return self._attributes(FIRST_SLOW + int(name[5:]))
-        if parent == DATA and name.isdigit() and int(name) < ROWS:
-            return self._attributes(FIRST_ROW + int(name))
-        raise pyfuse3.FUSEError(errno.ENOENT)
+    async def _lookup(self, parent, name, context):
+        if name not in (b"next", b"late"):
+            raise pyfuse3.FUSEError(errno.ENOENT)
+        return self._attributes(NEXT if name == b"next" else LATE)
 
-    async def getattr(self, inode, ctx):
-        self._entered()
+    async def _getattr(self, inode, context):
         return self._attributes(inode)
 
-    async def opendir(self, inode, ctx):
-        self._entered()
-        return inode
+    async def _open(self, inode, flags, context):
+        handle = await trio.to_thread.run_sync(self._open_step) if inode == NEXT else inode
+        return pyfuse3.FileInfo(fh=handle, direct_io=True)
 
-    async def readdir(self, handle, start, token):
-        self._entered()
-        if handle == pyfuse3.ROOT_INODE:
-            for place, (name, inode) in enumerate([(b"data", DATA), (b"next", NEXT)]):
-                if place >= start and not pyfuse3.readdir_reply(token, name, self._attributes(inode), place + 1):
-                    return
-        else:
-            for row in range(start, ROWS):
-                if not pyfuse3.readdir_reply(token, b"%07d" % row, self._attributes(FIRST_ROW + row), row + 1):
-                    return
-
-    async def open(self, inode, flags, ctx):
-        self._entered()
-        if self._opened is not None:
-            self._opened(ctx.pid)
-        if inode == NEXT:
-            handle = await self._offload_control("change", self._open_step)
-            return pyfuse3.FileInfo(fh=handle, direct_io=True)
-        # Through the page cache a reader whose read-ahead fails would just ask again.
-        return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW or inode == LATE, keep_cache=False)
-
-    async def read(self, handle, offset, size):
-        self._entered()
-        if handle >> 62:
-            text = await self._offload_control("change", self._step, handle)
-            return text[offset : offset + size]
+    async def _read(self, handle, offset, size):
         if handle == LATE:
             return b"%d\n" % sum(counters[LATE_REPLIES] for counters in self._shared.counters) if offset == 0 else b""
-        if handle >= FIRST_SLOW:
-            await self._offload(handle, time.sleep, (handle - FIRST_SLOW) / 1000)
-            return SLOW[offset : offset + size]
-        row = handle - FIRST_ROW
-        if row % 16 == 0:
-            return await self._offload(row % 64, bytes_of, row, offset, size)
-        return bytes_of(row, offset, size)
+        return (await trio.to_thread.run_sync(self._step, handle))[offset : offset + size]
 
-    async def flush(self, handle):
-        self._entered()
+    async def _flush(self, handle):
         raise pyfuse3.FUSEError(errno.ENOSYS)
 
-    async def release(self, handle):
-        self._entered()
+    async def _release(self, handle):
         if handle >> 62:
-            await self._offload_control("change", self._release_step, handle)
-
-    async def releasedir(self, handle):
-        self._entered()
-
-    async def forget(self, inodes):
-        self._entered()
-
-    async def statfs(self, ctx):
-        self._entered()
-        return pyfuse3.StatvfsData()
+            await trio.to_thread.run_sync(self._release_step, handle)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -189,14 +215,36 @@ class Spike(Operations):
             store.execute("DELETE FROM open WHERE id = ?", (handle & (1 << 62) - 1,))
 
 
+class Spike:
+    """What stands where `Serving` does."""
+
+    def __init__(self, state: Path, shared: Shared, place: ControlPlace) -> None:
+        self._state = state
+        self._shared = shared
+        self._place = place
+        self.refusals = Refusals(RecentErrors())
+        # Closed before the fork: one that is only forgotten stays open until the garbage collector comes, in the
+        # zygote, where closing it would remove the log that the workers write.
+        with closing(sqlite3.connect(state, isolation_level=None)) as store:
+            store.execute("PRAGMA journal_mode=WAL")
+            store.execute("CREATE TABLE counter (value INTEGER)")
+            store.execute("INSERT INTO counter VALUES (0)")
+            store.execute("CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT)")
+
+    def answers(self) -> tuple[SpikeAnswers, SpikeAnswers]:
+        return SpikeAnswers(self._place.link, waits=False), SpikeAnswers(self._place.link, waits=True)
+
+    def control(self, worker: Worker) -> SpikeControl:
+        return SpikeControl(self._state, self._shared, worker, self.refusals)
+
+
 if __name__ == "__main__":
-    _, where, state, workers, loop, *more = sys.argv
+    _, where, state, workers, *more = sys.argv
     path = resolve(where)
     prepare(path)
+    place = chosen(state, allow_other=False)
     shared = Shared(int(workers))
-    options = MountOptions(
-        path, "spike", workers=int(workers), trio_loop=loop == "trio", resend="no-resend" not in more
-    )
-    nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None)
-    operations = Spike(Path(state) / "spike.sqlite", shared)
-    sys.exit(serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True) or ""))
+    options = MountOptions(path, "spike", workers=int(workers), resend="no-resend" not in more)
+    nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None, meanwhile=lambda: None)
+    spike = Spike(Path(state) / "spike.sqlite", shared, place)
+    sys.exit(serve(spike, nothing_new, shared, options, place, lambda: print("ready", flush=True) or ""))

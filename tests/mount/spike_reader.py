@@ -45,7 +45,7 @@ def main() -> None:
     while wrong is None and not Path(stop).exists():
         try:
             if role == "step":
-                steps.append(int(read_whole(f"{root}/next")))
+                steps.append(int(read_whole(f"{root}/.touchfs/next")))
             else:
                 wrong = (compare if role == "compare" else list_some)(root, choose)
         except OSError as error:

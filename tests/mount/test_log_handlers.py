@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from touchfs_mount.daemon import logs
-from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.logs import logs
+from touchfs_mount.logs.logs import LogOptions
+from touchfs_mount.numbers.log_level import LogLevel
 
 LINES = 1500
 WRITER = """import logging, sys
-from touchfs_mount.daemon import logs
-from touchfs_mount.daemon.log_level import LogLevel
+from touchfs_mount.logs import logs
+from touchfs_mount.numbers.log_level import LogLevel
 logs.configure(logs.LogOptions("info", sys.argv[1], is_ours=sys.argv[2] == "ours"), LogLevel("info"))
 print(flush=True)
 for line in range(int(sys.argv[3])):

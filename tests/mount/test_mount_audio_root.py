@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from mounts import Mount, touchfs
+from mounts import Mount, read_anew, touchfs
 from range_server import range_server
 from waiting import wait_until
 
@@ -74,7 +74,7 @@ def test_audio_of_a_store_is_shown_to_the_owner_only(mount, source, tmp_path, mo
 
 def error_of(path: Path) -> int | None:
     try:
-        path.read_bytes()
+        read_anew(path)
     except OSError as error:
         return error.errno
     return None

@@ -2,19 +2,22 @@
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, samples_of, touchfs
+from mounts import SPEECH, read_anew, samples_of, touchfs
 from waiting import wait_until
+
+from touchfs.source.local import VERIFY_SECONDS
 
 MONDAY, TUESDAY = "shards/000000000/talks/monday.wav", "shards/000000000/talks/tuesday.wav"
 
 
 def outcome(path: Path) -> "bytes | str":
-    """What a new open and read give: bytes, or the name of an error."""
+    """What a read gives of which the kernel keeps nothing: bytes, or the name of an error."""
     try:
-        return path.read_bytes()
+        return read_anew(path)
     except OSError as error:
         return errno.errorcode[error.errno or 0]
 
@@ -64,10 +67,14 @@ def test_a_bin_that_changes_is_an_error(mount, copied, change, read_before):
     if read_before:
         assert path.read_bytes() == right
     change(copied / "000000000" / "audio.bin")
+    if read_before:
+        assert path.read_bytes() == right  # the kernel keeps it
+        if change is overwrite:
+            time.sleep(VERIFY_SECONDS)  # until then the other bytes may be visible
     seen = set()
 
     def is_an_error() -> bool:
-        # Found out at open, but on a cached descriptor at most once a second.
+        # Files are looked at once a second at most.
         seen.add(outcome(path))
         return bool(seen & {"ESTALE", "EIO"})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 OPERATIONS = 40
 SHARDS, SAMPLES = 4, 50

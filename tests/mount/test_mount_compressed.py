@@ -73,7 +73,7 @@ def preparer(mounted: Mount) -> int | None:
     for zygote in children(mounted.pid):
         for pid in children(zygote):
             with suppress(FileNotFoundError, ProcessLookupError):
-                if b"touchfs_mount.beside.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"touchfs_mount.beside.indexing" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return pid
     return None
 
@@ -236,8 +236,9 @@ def test_killed_while_it_prepares(mount, source, scratch):
 
 def test_commands_wait(source, scratch):
     assert touchfs("cat", f"{source}:shards/b/line-3.json").stdout == '{"id": "line-3"}\n'
-    listed = touchfs("ls", f"{source}:shards/a/a", "--no-decompress")
-    assert listed.stdout == "x.txt\n"
+    # It was decompressed, and the other one, into which nobody looked, was not.
+    assert "line-3.json\n" in touchfs("ls", f"{source}:shards/b", "--no-decompress").stdout
+    assert touchfs("ls", f"{source}:shards/a", "--no-decompress").stdout == "ERROR.txt\n"
     done = touchfs("cat", f"{source}:shards/b/line-3.json", "--scratch-size", "lots")
     assert (done.returncode, done.stderr) == (
         2,

@@ -21,7 +21,7 @@ from mounts import is_mounted, is_waiting, touchfs
 from postgres_server import own_server, postgres_data, server
 from waiting import wait_until
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 __all__ = ["own_server", "postgres_data", "server"]
 

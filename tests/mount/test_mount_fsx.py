@@ -16,7 +16,7 @@ from arrow_tables import PNG, write_arrow
 from mounts import SPEECH, WAYS, Mount, ways
 from tars import write_tar
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 PAGE = mmap.PAGESIZE
 WAV_HEADER = 44

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from command import INSTALLED, TOUCHFS
 from machine import Machine, run_on_machine
 from mounts import is_mounted, touchfs
+from touchfs_mount.messages.requests import Opcode
 from variants import with_variants
 
 MONDAY = "shards/000000000/talks/monday.wav"
@@ -60,9 +63,9 @@ def test_mount_takes_words_of_fstab_and_our_options(machine, place, kind):
     """
     shown = output(machine.run, place, script).splitlines()
     assert f" is mounted at {place}/mnt (3 shards, 10 samples)" in shown[0]
-    fixed = "nosuid,nodev,noexec,noatime,user_id=0,group_id=0,default_permissions"
-    assert shown[1:4] == [f"fuse.touchfs a ro,{fixed}", "12 755", "12 0"]
-    assert shown[-2] == f"a,b rw,{fixed.replace('noexec,', '')}"
+    fixed = "ro,nosuid,nodev,noexec,noatime,user_id=0,group_id=0,default_permissions"
+    assert shown[1:4] == [f"fuse.touchfs a {fixed}", "12 755", "12 0"]
+    assert shown[-2] == f"a,b {fixed.replace('noexec,', '')}"  # data are read-only whatever it says
     assert shown[-1].startswith("x,y/")
 
 
@@ -207,6 +210,36 @@ def test_allow_root_lets_root_in_and_nobody_else(place):
         assert touchfs("umount", place / "mnt").returncode == 0
 
 
+def test_allow_root_of_a_user_keeps_out_other_users(speech):
+    """The kernel lets in all or none beside the one who mounts: modes keep them out, also of the control files."""
+    script = f"""
+        as() {{ setpriv --reuid=$1 --regid=$1 --clear-groups "${{@:2}}"; }}
+        echo user_allow_other > /etc/fuse.conf
+        mknod -m 666 fuse c 10 229  # that of the machine may be for root alone
+        mount --bind fuse /dev/fuse
+        mkdir home mnt control
+        chown 65534 home mnt control
+        capability='--inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search'
+        options="--allow-root --control control"
+        as 65534 $capability env -i PATH="$PATH" HOME="$PWD/home" touchfs mount shards mnt $options > /dev/null
+        for user in 0 65534 4242; do
+            for file in mnt/{MONDAY} mnt/.touchfs/info control/info; do
+                as $user cat $file > /dev/null 2>> refused && echo $user reads $file
+            done
+        done
+        as 4242 ls mnt control 2>> refused || grep -c 'Permission denied' refused
+        umount mnt
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        shutil.copytree(speech, place / "shards", ignore=shutil.ignore_patterns("data.list"))
+        shown = output(run_on_machine, place, script).splitlines()
+    files = (f"mnt/{MONDAY}", "mnt/.touchfs/info", "control/info")
+    reads = [f"{user} reads {file}" for user in (0, 65534) for file in files]
+    assert shown == [*reads, "5"]
+
+
 def test_a_trace_shows_every_request(place):
     command = [TOUCHFS, "mount", "-d", "shards", "mnt"]
     with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as daemon:
@@ -215,15 +248,15 @@ def test_a_trace_shows_every_request(place):
         assert touchfs("umount", "mnt", cwd=place).returncode == 0
         _, trace = daemon.communicate()
     assert daemon.returncode == 0
-    for operation in ("INIT", "LOOKUP", "OPEN", "READ", "RELEASE"):
-        assert f"opcode: {operation}" in trace
+    for opcode in (Opcode.LOOKUP, Opcode.READ, Opcode.FLUSH):
+        assert f" {opcode.name} unique=" in trace
 
 
 def test_options_beside_o_come_after_it_and_env_sets_the_environment(place):
-    options = "workers=3,env.XDG_STATE_HOME=/dev/null/state,ro"
+    options = "workers=3,env.XDG_STATE_HOME=/dev/null/state,control=none"
     done = touchfs("mount", "shards", "mnt", "--workers=2", "-o", options, cwd=place)
     assert done.returncode == 0, done.stderr
-    info = json.loads((place / "mnt/.touchfs/info").read_bytes())
+    info = json.loads(os.getxattr(place / "mnt", "user.touchfs.info"))
     assert touchfs("umount", "mnt", cwd=place).returncode == 0
     assert (info["workers"], info["log"]) == (2, "/dev/null")
 

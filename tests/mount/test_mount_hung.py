@@ -15,8 +15,8 @@ from mounts import WAYS, Mount, is_waiting, touchfs, ways
 from slow import Slow, readers, slow
 from waiting import wait_until
 
+from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.indexing.silent import silent_paths
-from touchfs.write.touchnet import TouchNetWriter
 
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 2_000_000
@@ -104,9 +104,8 @@ def test_a_shard_that_hangs_holds_up_no_other(files, mount, source, way):
     assert mounted.info()["internal_errors"] == 0
 
 
-@pytest.mark.parametrize("way", ways("one-worker", "trio"))
-def test_with_a_timeout_it_is_an_error(files, mount, source, way):
-    mounted = mount(source, "--timeout", 0.5, *WAYS[way])
+def test_with_a_timeout_it_is_an_error(files, mount, source):
+    mounted = mount(source, "--timeout", 0.5)
     check(mounted, 1, 0)
     files.hang()
     for path in (name_of(1, 1), name_of(2, 0)):

@@ -18,7 +18,7 @@ from mounts import Mount, kill_workers_while
 from waiting import wait_until
 
 from touchfs import node
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 120
 # The modes of the control files that belong to no iterator.
@@ -311,7 +311,7 @@ class TestPositionsLast:
         assert len(names) == len(set(names)) == COUNT
 
     def test_in_another_mount_without_the_state_of_the_first(self, mount, train, tmp_path, numbers):
-        spec = {"mux": [{"weight": 2, "where": "even == true"}, {"source": "samples/1"}], "shuffle": 3, "output": "key"}
+        spec = {"mux": [{"weight": 2, "where": "even == true"}, {"select": "samples/1"}], "shuffle": 3, "output": "key"}
         (train / "spec").write_text(json.dumps(spec))
         for _ in range(11):
             said(train, "next")
@@ -351,7 +351,7 @@ def spoken(speech, tmp_path_factory) -> Iterator[Mount]:
 def test_the_token_of_a_segment_positions_an_iterator_at_it(spoken, source):
     path = spoken.path / ".touchfs" / "iterators" / source.replace("/", "-")
     path.mkdir()
-    (path / "spec").write_text(json.dumps({"source": source, "shuffle": 3, "output": "relpath"}))
+    (path / "spec").write_text(json.dumps({"select": source, "shuffle": 3, "output": "relpath"}))
     order = [said(path, "next").strip() for _ in range(int(said(path, "len")))]
     assert len({Path(one).name for one in order}) > 1
     for position, one in [*enumerate(order)][::3]:

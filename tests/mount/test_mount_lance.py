@@ -22,7 +22,7 @@ from lance_frames import VIDEOS, frames_of, write_frames
 from mounts import Mount, touchfs
 from waiting import wait_until
 
-from touchfs.tables.frame_windows import WindowPlan
+from touchfs.caches.frame_windows import WindowPlan
 
 ROWS = 150
 BLOB = {"lance-encoding:blob": "true"}

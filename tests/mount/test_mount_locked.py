@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 400
 

@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 from command import TOUCHFS
-from mounts import is_mounted
-from processes import children
+from mounts import is_mounted, workers
 from waiting import wait_until
 
 ENDED = "worker 0 (pid"
@@ -23,10 +22,9 @@ def mount_in_the_foreground(source: Path, path: Path, stderr: Path, *options: ob
         daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=os.environ | journal)
     try:
         wait_until(lambda: is_mounted(path) and (path / ".touchfs" / "info").exists())
-        (zygote,) = children(json.loads((path / ".touchfs" / "info").read_bytes())["pid"])
-        (worker,) = children(zygote)
+        (worker,) = workers(json.loads((path / ".touchfs" / "info").read_bytes())["pid"])
         os.kill(worker, signal.SIGKILL)
-        assert (path / ".touchfs" / "info").read_bytes()
+        assert os.getxattr(path, "user.touchfs.info")  # by another worker
     finally:
         daemon.terminate()
         daemon.wait()

@@ -13,7 +13,7 @@ import pytest
 from mounts import kill_workers_while, touchfs
 from small_disks import fill, refused, small_disk
 
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 300
 LOOKS = ("error", "position", "peek", "len", "epoch", "batch", "reset")

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from touchfs_mount.requests.data_tree import CONTENTS_KEPT
+from touchfs_mount.requests.tree_answers import CONTENTS_KEPT
 
 THREADS, SECONDS = 6, 1.2
 # The pages of the mount's files are dropped before each read, so each read is a request.

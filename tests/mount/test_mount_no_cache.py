@@ -59,7 +59,7 @@ def mounted_in_memory(shards: Path, tmp_path: Path, cache: Path, *options: str) 
         assert os.listdir(index)
     finally:
         assert touchfs("umount", point).returncode == 0
-    assert not os.path.exists(index)
+    wait_until(lambda: not os.path.exists(index))
     return done.stderr
 
 

@@ -1,6 +1,5 @@
 """Mounts that are made before the daemon runs: `/dev/fd/N`, privileges dropped by mount.fuse3, and autofs."""
 
-import ctypes
 import json
 import os
 import shutil
@@ -15,45 +14,42 @@ from mounts import is_mounted, touchfs
 from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
-MNT_DETACH = 2
 
 pytestmark = pytest.mark.usefixtures("as_root")
 
 
-@pytest.fixture
-def descriptor(tmp_path):
-    """An open /dev/fuse that is mounted at `mnt` by this process, as a container runtime does."""
-    (tmp_path / "mnt").mkdir()
-    libc = ctypes.CDLL(None, use_errno=True)
-    opened = os.open("/dev/fuse", os.O_RDWR)
-
-    def mount_it(*words: str) -> int:
-        data = ",".join([f"fd={opened}", "rootmode=40000", "user_id=0", "group_id=0", *words])
-        path = os.fsencode(tmp_path / "mnt")
-        assert libc.mount(b"theirs", path, b"fuse.touchfs", ctypes.c_ulong(0), data.encode()) == 0
-        return opened
-
-    yield mount_it
-    os.close(opened)
-    libc.umount2(os.fsencode(tmp_path / "mnt"), MNT_DETACH)
-
-
 def test_a_descriptor_is_served(speech, tmp_path, descriptor):
     """In the background and in the foreground; it is not left to programs that the daemon runs."""
-    passed = descriptor()
+    passed, mnt = descriptor(tmp_path / "mnt"), tmp_path / "mnt"
     done = touchfs("mount", speech, f"/dev/fd/{passed}", pass_fds=[passed])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{speech} is mounted at {tmp_path}/mnt (3 shards, 10 samples)\n"
-    assert (tmp_path / "mnt" / MONDAY).stat().st_size > 44
-    iterator = tmp_path / "mnt/.touchfs/iterators/passed"
+    assert done.stdout == f"{speech} is mounted at {mnt} (3 shards, 10 samples)\n"
+    assert (mnt / MONDAY).stat().st_size > 44
+    assert json.loads(os.getxattr(mnt, "user.touchfs.info"))["samples"] == 10
+    assert not os.path.lexists(mnt / ".touchfs")
+    assert touchfs("umount", mnt).returncode == 0
+    assert os.listdir(mnt) == []
+
+
+@pytest.mark.parametrize("is_passed", [True, False], ids=["passed", "ours"])
+def test_its_control_files_are_where_one_says(speech, tmp_path, descriptor, is_passed):
+    """At a second descriptor, or in a directory where we can mount."""
+    mnt, control = tmp_path / "mnt", tmp_path / "control"
+    passed = [descriptor(mnt), *([descriptor(control, kind="touchfs-control")] if is_passed else [])]
+    place = f"/dev/fd/{passed[1]}" if is_passed else control
+    done = touchfs("mount", speech, f"/dev/fd/{passed[0]}", "--control", place, pass_fds=passed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.readlink(mnt / ".touchfs") == str(control)
+    iterator = mnt / ".touchfs/iterators" / ("passed" if is_passed else "ours")
     iterator.mkdir()
-    assert (iterator / "next").read_text().startswith(f"{tmp_path}/mnt/")
-    assert touchfs("umount", tmp_path / "mnt").returncode == 0
-    assert os.listdir(tmp_path / "mnt") == []
+    assert (iterator / "next").read_text().startswith(f"{mnt}/")
+    assert touchfs("umount", mnt).returncode == 0
+    wait_until(lambda: not is_mounted(control))
+    assert os.listdir(mnt) == []
 
 
 def test_sigterm_unmounts_it(speech, tmp_path, descriptor):
-    passed = descriptor()
+    passed = descriptor(tmp_path / "mnt")
     command = [INSTALLED, "mount", "-f", speech, f"/dev/fd/{passed}"]
     with subprocess.Popen(command, pass_fds=[passed], stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
@@ -67,7 +63,7 @@ def test_sigterm_unmounts_it(speech, tmp_path, descriptor):
 def test_descriptors_that_are_refused(speech, tmp_path, descriptor):
     done = touchfs("mount", speech, "/dev/fd/0", stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (10, "touchfs: /dev/fd/0: is no open /dev/fuse\n")
-    passed = descriptor("allow_other")
+    passed = descriptor(tmp_path / "mnt", "allow_other")
     done = touchfs("mount", speech, f"/dev/fd/{passed}", pass_fds=[passed])
     assert done.returncode == 16
     assert "allow_other without default_permissions would show all files to all users" in done.stderr
@@ -130,7 +126,7 @@ def test_privileges_that_mount_fuse3_drops(speech, tmp_path):
         mkdir mnt
         mount -t fuse.touchfs -o ro,allow_other,default_permissions,drop_privileges "$1" mnt
         stat -c %a mnt/{MONDAY}
-        pid=$(python3 -c 'import json; print(json.load(open("mnt/.touchfs/info"))["pid"])')
+        pid=$(python3 -c 'import json, os; print(json.loads(os.getxattr("mnt", "user.touchfs.info"))["pid"])')
         grep -E '^(CapEff|NoNewPrivs)' /proc/$pid/status
         umount mnt
     """
@@ -142,13 +138,13 @@ def test_privileges_that_mount_fuse3_drops(speech, tmp_path):
 
 def test_another_user_serves_it(speech, tmp_path, descriptor):
     """As `setuid=nobody` of mount.fuse3 has it, but with the right to read our Python wherever it is."""
-    passed = descriptor("allow_other", "default_permissions")
+    passed = descriptor(tmp_path / "mnt", "allow_other", "default_permissions")
     capability = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     guest = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capability]
     command = [*guest, INSTALLED, speech, f"/dev/fd/{passed}", "-o", "ro,allow_other,dev,suid"]
     done = subprocess.run(command, pass_fds=[passed], capture_output=True, text=True, check=False)
     assert (done.returncode, f" is mounted at {tmp_path}/mnt (" in done.stdout) == (0, True), done.stderr
-    pid = json.loads((tmp_path / "mnt/.touchfs/info").read_bytes())["pid"]
+    pid = json.loads(os.getxattr(tmp_path / "mnt", "user.touchfs.info"))["pid"]
     assert "Uid:\t65534\t65534" in Path(f"/proc/{pid}/status").read_text()
     assert (tmp_path / "mnt" / MONDAY).read_bytes()[:4] == b"RIFF"
     subprocess.run(["umount", tmp_path / "mnt"], check=True)

@@ -153,7 +153,6 @@ def test_a_source_that_cannot_be_had(speech, tmp_path):
     (tmp_path / "file").touch()
     assert "/proc/self/mem: Input/output error" in refused(12, "/proc/self/mem", mnt)
     assert "Try `touchfs mount --help`" in refused(2, speech, mnt, "--workers", 0)
-    assert "--loop trio needs --workers 1" in refused(2, speech, mnt, "--workers", 2, "--loop", "trio")
     assert not mnt.exists()
 
 

@@ -44,36 +44,8 @@ def test_what_comes_next_is_here_before_it_is_read(mount, tar, workers):
         server.fault = lambda: None
 
 
-def test_no_more_is_read_ahead_than_stays(mount, tmp_path, monkeypatch):
-    """Where the disk has no room, the memory of the process would lose the first samples before they are read."""
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    size, count = 1_900_000, 70
-    noise = random.Random(1).randbytes(size + count)
-    samples = {f"s{number:03}": noise[number : number + size] for number in range(count)}
-    with range_server() as server:
-        for name, sample in samples.items():
-            server.put(f"/set/{name}.tar", write_tar(tmp_path / "one.tar", {f"{name}.bin": sample}).read_bytes())
-        options = ("--prefetch-steps", 1000, "--revalidate", 3600, "--scratch-size", "1M", "--timeout", 20)
-        mounted = mount(f"{server.url}/set/", *options)
-        iterator = mounted.path / ".touchfs" / "iterators" / "train"
-        iterator.mkdir()
-        (iterator / "spec").write_text(json.dumps({"shuffle": 7, "output": "relpath"}))
-
-        def read_next() -> None:
-            path = (iterator / "next").read_text().strip()
-            assert (mounted.path / path).read_bytes() == samples[path[-8:-4]]
-
-        for _ in range(2):  # from the second one on it is known how large they are
-            read_next()
-        settle(server)
-        server.fault = lambda: "500"
-        for _ in range(6):
-            read_next()
-        server.fault = lambda: None
-
-
-def test_what_was_read_does_not_drive_out_what_comes_next(mount, tmp_path, monkeypatch):
-    """Where the disk has no room, both are in memory. Samples lie in two blocks each."""
+def test_nothing_is_read_ahead_that_nobody_could_read(mount, tmp_path, monkeypatch):
+    """Where the disk has no room: steps are made by another process than reads. Samples lie in two blocks each."""
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     size, count = 1 << 20, 100
     noise = random.Random(1).randbytes(size + count)
@@ -89,5 +61,4 @@ def test_what_was_read_does_not_drive_out_what_comes_next(mount, tmp_path, monke
         for _ in range(count):
             path = (iterator / "next").read_text().strip()
             assert (mounted.path / path).read_bytes() == files[path.rpartition("/")[2]]
-        # Blocks that two samples share are fetched again if so many samples lie between.
         assert sum(stop - start for _, start, stop in server.ranges) < 2 * count * size

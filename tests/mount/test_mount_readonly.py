@@ -20,7 +20,8 @@ def fails(number: int, function, *arguments, **keywords) -> bool:
     return True
 
 
-FILES = ["shards/000000000/talks/monday.wav", "segments/000000000/talks/monday/0000.txt", ".touchfs/info"]
+CONTROL = ".touchfs/info"
+FILES = ["shards/000000000/talks/monday.wav", "segments/000000000/talks/monday/0000.txt", CONTROL]
 DIRECTORIES = ["", "shards", "shards/000000000/talks", ".touchfs"]
 
 
@@ -46,7 +47,7 @@ def test_no_file_changes(mounted, name):
     assert fails(errno.EROFS, os.utime, path, (1, 1))
     assert fails(errno.EROFS, os.unlink, path)
     assert fails(errno.EROFS, os.rename, path, path.with_name("other"))
-    assert fails(errno.EROFS, os.rename, path, mounted.path / "other")
+    assert fails(errno.EXDEV if name == CONTROL else errno.EROFS, os.rename, path, mounted.path / "other")
     assert fails(errno.EROFS, os.link, path, path.with_name("other"))
     assert fails(errno.EROFS, os.setxattr, path, "user.touchfs.key", b"x")
     assert fails(errno.EROFS, os.setxattr, path, "user.other", b"x")
@@ -126,11 +127,11 @@ def test_a_copied_tree_can_be_removed_by_whoever_copied_it(public, speech, copy)
         mounted.end()
 
 
-def test_a_read_only_mount_has_no_iterators(mount, speech):
-    mounted = mount(speech, "--read-only")
+def test_a_mount_without_control_files_has_no_link_to_them(mount, speech):
+    mounted = mount(speech, "--control", "none")
     assert os.statvfs(mounted.path).f_flag & os.ST_RDONLY
-    assert os.listdir(mounted.path / ".touchfs") == ["info", "errors", "stats", "log-level"]
-    assert not (mounted.path / ".touchfs" / "iterators").exists()
-    assert fails(errno.EROFS, os.mkdir, mounted.path / ".touchfs" / "iterators")
+    assert ".touchfs" not in os.listdir(mounted.path)
+    assert not os.path.lexists(mounted.path / ".touchfs")
+    assert mounted.control() == []
     assert (mounted.path / FILES[0]).read_bytes()
     assert mounted.info()["internal_errors"] == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from interleaved_tars import make_wds_tar
-from mounts import is_mounted, touchfs
+from mounts import is_mounted, read_anew, touchfs
 from postgres_server import own_server, postgres_data
 from processes import runs
 from range_server import range_server
@@ -70,7 +70,7 @@ def tar_of(tmp_path, members):
 
 def errno_of(path):
     with pytest.raises(OSError) as caught:
-        path.read_bytes()
+        read_anew(path)
     return errno.errorcode[caught.value.errno]
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from command import TOUCHFS
-from processes import children
+from mounts import workers
 from waiting import wait_until
 
 
@@ -44,11 +44,11 @@ def service(source: Path, path: Path, *options: object, **environment: str) -> I
 def test_the_watchdog_starves_when_no_worker_answers(speech, tmp_path):
     with service(speech, tmp_path / "mnt", "--stuck-seconds", 1.5, WATCHDOG_USEC="400000") as (_, received):
         wait_until(lambda: "WATCHDOG=1" in received())
-        (zygote,) = children(json.loads((tmp_path / "mnt" / ".touchfs" / "info").read_bytes())["pid"])
-        (worker,) = children(zygote)
+        pid = json.loads((tmp_path / "mnt" / ".touchfs" / "info").read_bytes())["pid"]
+        (worker,) = workers(pid)
         os.kill(worker, signal.SIGSTOP)
         received()
-        wait_until(lambda: children(zygote) not in ([], [worker]))  # replaced when it is stuck
+        wait_until(lambda: workers(pid) not in ([], [worker]))  # replaced when it is stuck
         assert received().count("WATCHDOG=1") <= 2  # what was on its way when it stopped, and the successor's
         wait_until(lambda: "WATCHDOG=1" in received())
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mount_numbers import numbers_of
-from mounts import WAYS, is_waiting, kill_workers_while, touchfs, ways
+from mounts import is_waiting, kill_workers_while, touchfs
 from processes import runs
 from small_disks import AS_ROOT, fill, refused, small_disk
 from waiting import wait_until
 
 from touchfs import node
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 120
 PROGRAMS = Path(__file__).parent.parent.parent / "docs/control-files.md"
@@ -133,7 +133,7 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
+def test_a_process_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
@@ -141,36 +141,35 @@ def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path,
         for _ in range(2):
             assert said(train, "next") == f"{next(wanted)}\n"
         with open(train / "next", "rb", 0) as opened:
-            (worker,) = mounted.workers()
+            (control,) = wait_until(mounted.control)
             time.sleep(0.00002 * number)
-            os.kill(worker, signal.SIGKILL)
+            os.kill(control, signal.SIGKILL)
             if number % 2:
                 assert opened.read().decode() == f"{next(wanted)}\n"
         assert said(train, "position") == f"{2 * (number + 1) + (number + 1) // 2}\n"
 
 
-@pytest.mark.parametrize("way", ways("one-worker", "trio"))
-def test_a_worker_that_is_stopped_between_open_and_read_holds_nobody_up(mount, numbers, tmp_path, way):
+def test_a_process_that_is_stopped_between_open_and_read_holds_nobody_up(mount, numbers, tmp_path):
     state = tmp_path / "state"
-    mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000, *WAYS[way])
+    mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000)
     other = mount(numbers, "--state-dir", state, name="other")
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     same, wanted = other.path / ".touchfs" / "iterators" / "train", steps(numbers, shuffle=True, seed=7)
-    (worker,) = mounted.workers()
+    (control,) = mounted.control()
     for number in (signal.SIGCONT, signal.SIGKILL):
         assert said(train, "next") == f"{next(wanted)}\n"
         with open(train / "next", "rb", 0) as opened:
-            os.kill(worker, signal.SIGSTOP)
+            os.kill(control, signal.SIGSTOP)
             for _ in range(3):
                 assert said(same, "next") == f"{next(wanted)}\n"
             done = touchfs("iterator", "next", numbers, "train", "--state-dir", state)
             assert (done.stdout, done.stderr) == (f"{next(wanted)}\n", "")
-            os.kill(worker, number)
+            os.kill(control, number)
             assert opened.read().decode() == f"{next(wanted)}\n"
     assert said(train, "position") == "12\n"
 
 
-def test_a_worker_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount, numbers, tmp_path):
+def test_a_process_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount, numbers, tmp_path):
     """If it has the lock of the state, it is replaced."""
     state = tmp_path / "state"
     mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000)
@@ -179,10 +178,9 @@ def test_a_worker_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount,
     same, dice, told = other.path / ".touchfs" / "iterators" / "train", random.Random(5), []
     ended, killed = threading.Event(), set[int]()
 
-    def worker() -> int:
+    def control() -> int:
         """One that was not killed, though the supervisor may have replaced it since."""
-        wait_until(lambda: set(mounted.workers()) - killed)
-        return (set(mounted.workers()) - killed).pop()
+        return wait_until(lambda: set(mounted.control()) - killed).pop()
 
     def step_on() -> list[str]:
         keys = []
@@ -195,7 +193,7 @@ def test_a_worker_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount,
         try:
             for number in 6 * (signal.SIGCONT, signal.SIGKILL):
                 time.sleep(0.02 * dice.random())
-                stopped = worker()
+                stopped = control()
                 with suppress(ProcessLookupError):  # it was replaced
                     os.kill(stopped, signal.SIGSTOP)
                     told += [said(same, "next").strip() for _ in range(3)]
@@ -212,11 +210,11 @@ def test_a_worker_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount,
 
 
 def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
-    """It waits for the store when another worker dies, and all that is not answered is sent again."""
-    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", 2)
+    """It waits for the store when the process that has it dies, and is sent to the next one."""
+    mounted = mount(numbers, "--state-dir", tmp_path / "state")
     train = iterator(mounted, "{}")
     (database,) = (tmp_path / "state").glob("*.sqlite")
-    stopped, writer = mounted.workers()[1], []
+    (control,), writer = mounted.control(), []
 
     def write() -> int:
         writer.append(threading.get_native_id())
@@ -227,13 +225,12 @@ def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
         closing(sqlite3.connect(database, isolation_level=None)) as connection,
         ThreadPoolExecutor(1) as thread,
     ):
-        connection.execute("BEGIN IMMEDIATE")  # before that worker is stopped, which may be at the store itself
-        os.kill(stopped, signal.SIGSTOP)
+        connection.execute("BEGIN IMMEDIATE")
         written = thread.submit(write)
         wait_until(lambda: writer and is_waiting(writer[0]))
         resent = numbers_of(mounted).total("resends")
-        os.kill(stopped, signal.SIGKILL)
-        wait_until(lambda: len(mounted.workers()) == 2 and stopped not in mounted.workers())
+        os.kill(control, signal.SIGKILL)
+        wait_until(lambda: mounted.control() not in ([], [control]))
         wait_until(lambda: numbers_of(mounted).total("resends") > resent)
         connection.execute("COMMIT")
         assert written.result(60) == 8
@@ -390,8 +387,9 @@ def test_a_mount_that_is_read_only_is_read_and_stepped_and_not_written(mount, nu
     """A step is a read. Whoever is given such a mount, as a container may be, moves iterators in no other way."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
     train = iterator(mounted, '{"output": "key"}')
-    with remounted(mounted.path) if way == "remounted" else bound(mounted.path, tmp_path / "bound") as place:
-        there = place / ".touchfs" / "iterators" / "train"
+    control = (mounted.path / ".touchfs").resolve()
+    with remounted(control) if way == "remounted" else bound(control, tmp_path / "bound") as place:
+        there = place / "iterators" / "train"
         assert [said(there, file) for file in ("next", "peek", "position")] == ["n0\n", "n3\n", "1\n"]
         for file in ("spec", "token", "batch", "reset"):
             assert refused((there / file).write_text, "1") == "EROFS"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from mounts import Mount
 
 from touchfs import SampleSet, node
+from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.indexing import open_dataset
-from touchfs.select.selection import Selector
-from touchfs.write.touchnet import TouchNetWriter
+from touchfs.select.selector import Selector
 
 COUNT, SHARDS = 12, 3
 WRITABLE = ("spec", "token", "batch", "reset")
@@ -53,7 +53,7 @@ def take(path: Path, count: int) -> list[str]:
 
 
 MUXED = {
-    "mux": [{"weight": 2, "where": "even == true"}, {"shuffle": 3, "repeat": 2}, {"source": "samples/1"}],
+    "mux": [{"weight": 2, "where": "even == true"}, {"shuffle": 3, "repeat": 2}, {"select": "samples/1"}],
     "shuffle": 7,
     "rank": 1,
     "world_size": 2,

@@ -153,7 +153,7 @@ def test_a_corrupt_recording_is_listed_and_its_reads_fail_with_a_reason(mount, t
     mounted = mount(tar_of(tmp_path, {"a.mp3": b"nonsense" * 200, "b.mp3": whole, "c.opus": whole[:3000]}))
     segments = mounted.path / "segments" / "x"
     assert run("ls", "-lR", segments).count("0000.wav") == 3
-    assert (segments / "a/0000.wav").stat().st_size == 0
+    assert (segments / "a/0000.wav").stat().st_size == 1  # or the kernel would ask for no bytes
     for _ in range(2):
         copied = subprocess.run(["cp", segments / "a/0000.wav", tmp_path / "copy"], capture_output=True, text=True)
         assert copied.returncode == 1

@@ -51,7 +51,7 @@ def fetching(mount, server, tmp_path):
 def fetchers(mounted) -> list[int]:
     """The programs that fetch."""
     found = []
-    for pid in mounted.workers():
+    for pid in mounted.processes():
         with suppress(OSError):  # it has ended
             found += [pid] * (b"beside.prefetching" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
@@ -61,7 +61,7 @@ def test_all_shards_are_here_in_the_end_and_new_ones_after_a_reload(server, put,
     samples = {name: put(name) for name in ("a", "b")}
     mounted, log = fetching()
     wait_until(lambda: "2 of 2 files are on this machine" in log())
-    wait_until(lambda: len(mounted.workers()) == 1)  # nothing is left of the program
+    wait_until(lambda: not fetchers(mounted))
     asked = len(server.ranges)
     for name, sample in samples.items():
         assert (mounted.path / f"shards/{name}/{name}.bin").read_bytes() == sample

@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime
 
-from touchfs_mount.control.recent_errors import RecentErrors
+from touchfs_mount.numbers.recent_errors import RecentErrors
 
 KEPT, LINE_MAX = 128, 1023
 

@@ -26,7 +26,7 @@ def clock():
 
 @pytest.fixture
 def strikes(clock):
-    return Strikes(2, clock)
+    return Strikes(2, 4, clock)
 
 
 def run_and_die(strikes, key=KEY, *, badly=True):

@@ -15,8 +15,8 @@ import numpy as np
 from interleaved_tars import WdsSample, make_wds_tar
 from touchnet import write_speech
 
+from touchfs.containers.shar.write.writer import SharWriter
 from touchfs.interleaved import InterleavedWebdatasetReader
-from touchfs.write.shar.writer import SharWriter
 
 RATE = 16000
 # Segments of each recording, shard by shard.

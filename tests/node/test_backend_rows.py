@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from backend.cases import SCHEMA, arrow, rows
+from caches.cases import SCHEMA, arrow, rows
 
 from touchfs.backend import ArrowBackend
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node import (
     LazyBatcher,
     LazyGlobalShuffle,

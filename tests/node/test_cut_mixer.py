@@ -18,7 +18,8 @@ from node import data
 from node.graphs import Doubler
 
 from touchfs import SampleSet
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     IteratorNode,
     LazyCutMixer,
@@ -37,7 +38,6 @@ from touchfs.node import (
 )
 from touchfs.node import Sound as Decoded
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 from touchfs.write import SharWriter, TarWriter
 
 RATE = 1000

@@ -16,10 +16,13 @@ import pytest
 from node import data
 from node.test_order import GOLDEN
 
+from touchfs.containers.shar.reader import SharShard
+from touchfs.containers.touchnet.reader import TouchNetShard
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.dataset.sample import MadeSample, Sample
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import SegmentSamples
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node import (
     LazyFilter,
@@ -38,12 +41,9 @@ from touchfs.node import (
 )
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.sample_set import SampleSet
-from touchfs.shard.shar.shard import SharShard
-from touchfs.shard.touchnet import TouchNetShard
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 
 def contents(samples: Iterable[Sample]) -> list[Any]:

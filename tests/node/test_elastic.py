@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from node.graphs import Doubler, places
 from node.test_cut_mixer import Plain, Sounds, equal
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, from_json, to_json
 from touchfs.node import (
     IteratorNode,
     LazyCutMixer,
@@ -27,6 +28,7 @@ from touchfs.node import (
     LazyRepeater,
     LazyShuffler,
     LazySlicer,
+    PairNode,
     collect_state_dict,
     get_graph_origin,
     merge_states,
@@ -34,11 +36,10 @@ from touchfs.node import (
     share_of,
 )
 from touchfs.node.core.iteration import Pair
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
-from touchfs.node.graph.merge import Ranks
 from touchfs.node.order.partition import KINDS, TAILS
 from touchfs.node.transform.mapper import MapperIteration
-from touchfs.token import State, from_json, to_json
 
 Make = Callable[[int, int], IteratorNode]
 
@@ -362,6 +363,30 @@ def test_a_program_that_only_merges_makes_no_nodes() -> None:
     program = "import json; from touchfs.node import merge_states; print(json.dumps(merge_states(json.loads(input()))))"
     done = subprocess.run([sys.executable, "-c", program], input=to_json(states), text=True, stdout=subprocess.PIPE)
     assert from_json(done.stdout) == from_json(to_json(merge_states(states)))
+
+
+def _defined_in(module: str, name: str) -> None:
+    """A program's module defines a node class of this name, which refuses to merge, as the base class does."""
+    type(LazyMapper)(name, (PairNode,), {"__module__": module})
+
+
+def test_a_class_of_a_program_that_is_called_as_ours_changes_no_merge() -> None:
+    _, states = go(GRAPHS["mapper"], None, [2, 1])
+    merged = merge_states(states)
+    _defined_in("train", "LazyMapper")
+    assert merge_states(states) == merged
+
+
+def test_two_classes_of_programs_with_one_name_are_refused() -> None:
+    _, states = go(GRAPHS["mapper"], None, [1, 1])
+    for state in states:
+        state["state"]["node"] = "Doubled"
+    _defined_in("train", "Doubled")
+    with pytest.raises(UsageError, match="cannot resume with another number of ranks"):
+        merge_states(states)
+    _defined_in("evaluate", "Doubled")
+    with pytest.raises(UsageError, match="the modules evaluate, train each define a Doubled: rename all but one"):
+        merge_states(states)
 
 
 def test_states_of_a_class_that_is_not_imported_are_refused() -> None:

@@ -11,11 +11,11 @@ import pytest
 from lhotse.dataset.sampling import DynamicBucketingSampler, DynamicCutSampler
 from numpy.random import default_rng
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import IteratorNode, LazyIndexedManifestIterator, LazyIteratorChain, LazyMapper, merge_states
 from touchfs.node.core.origin import attach_graph_origin, get_graph_origin
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
-from touchfs.token import from_json, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lhotse")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from node.graphs import Things, leaf, numbers, odd, several, shuffled
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     IteratorNode,
     LazyFilter,
@@ -26,7 +27,6 @@ from touchfs.node import (
     restore_state_dict,
 )
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 
 def saved(node: IteratorNode) -> Any:

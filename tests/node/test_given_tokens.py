@@ -13,7 +13,7 @@ import pytest
 import torch
 from node.graphs import Doubler, Thing, leaf
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node import (
     BucketingSampler,
     DynamicSampler,

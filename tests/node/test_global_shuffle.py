@@ -1,4 +1,4 @@
-"""A global shuffle: its states and tokens, also those of tests/data/global_shuffle and tests/data/version_0.1."""
+"""A global shuffle: its states and tokens, also those of tests/data/global_shuffle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from touchfs import SampleSet
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node import (
     LazyFilter,
     LazyGlobalShuffle,
@@ -48,7 +48,7 @@ def golden() -> Any:
 def passes(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..., SampleSet]]:
     place = tmp_path_factory.mktemp("global_shuffle")
     for name in ("dataset", "shar"):
-        shutil.copytree(DATA / "version_0.1" / name, place / name)
+        shutil.copytree(DATA / "kept" / name, place / name)
     made: dict[str, Callable[..., SampleSet]] = golden.passes(place / "dataset", place / "shar")
     return made
 

@@ -10,9 +10,9 @@ import pytest
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import IteratorNode, LazyIndexedManifestIterator, merge_states
-from touchfs.token import from_json, to_json
 from touchfs.torch import NodeDataset, NodeIterableDataset, NodeSampler, graph_states
 
 pytestmark = pytest.mark.filterwarnings(

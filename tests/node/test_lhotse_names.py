@@ -14,7 +14,8 @@ from node.graphs import Doubler, Thing, leaf, numbers, odd, several
 from node.test_cut_mixer import Sound, Sounds, equal, mixer, noise, speech
 
 from touchfs import SampleSet
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.node import (
@@ -38,7 +39,6 @@ from touchfs.node import (
 )
 from touchfs.shard.options import Options
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 
 def test_the_source_is_called_iterator_too() -> None:

@@ -14,7 +14,8 @@ import pytest
 from node import data
 from node.graphs import Doubler, Thing, Things, leaf, numbers, odd, several, shuffled, text
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node import (
     DynamicSampler,
     IteratorNode,
@@ -37,7 +38,6 @@ from touchfs.node import (
     supports_graph_restore,
 )
 from touchfs.node.core.saved import Saved
-from touchfs.token import State
 
 
 def plain(count: int, start: int = 0) -> LazyIndexedManifestIterator:
@@ -423,6 +423,19 @@ def test_a_pickled_node_begins_where_it_was_told_to() -> None:
     copy = pickle.loads(pickle.dumps(told))
     assert list(copy) == list(told)
     assert list(copy) == list(told)
+
+
+def test_unpickling_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may happen in a process that cannot read the data, and must not wait for it."""
+    node = shuffled()
+    next(iterator := iter(node))
+    told = shuffled()
+    told.load_state_dict(node.state_dict())
+    with monkeypatch.context() as patched:
+        patched.setattr(PairNode, "begin", lambda *_, **__: pytest.fail("it has begun"))
+        copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(told))))
+    assert copy.state_dict() == told.state_dict()
+    assert list(copy) == list(iterator)
 
 
 def test_a_loaded_state_is_begun_once_and_is_not_changed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node import LazyFilter, LazyIndexedManifestIterator, LazyIteratorChain, LazyMapper, Partition, state_at
 from touchfs.node.graph.state import restore_state_dict
 from touchfs.node.order.draws import draws

@@ -17,7 +17,7 @@ from node.test_cut_mixer import GRAPHS as MIXERS
 from node.test_sampler import SAMPLERS, cuts
 
 import touchfs.node
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node import (
     IteratorNode,
     LazyBatcher,

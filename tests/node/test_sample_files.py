@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 from node import data
 
+from touchfs.core.errors import FormatError
 from touchfs.dataset.sample import Sample
-from touchfs.errors import FormatError
 from touchfs.node import LazyIndexedManifestIterator
 from touchfs.node.transform.sample_files import prefetched
 

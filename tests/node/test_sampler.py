@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from node.graphs import Doubler, places
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     BucketingSampler,
     DynamicSampler,
@@ -36,7 +37,6 @@ from touchfs.node import (
     state_at,
 )
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 
 @dataclass

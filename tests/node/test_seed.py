@@ -15,7 +15,8 @@ from node.graphs import Doubler, Things, leaf
 from node.test_cut_mixer import equal, mixer, noise, speech
 
 from touchfs import SampleSet
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node import (
     BucketingSampler,
     DynamicSampler,
@@ -38,7 +39,6 @@ from touchfs.node import (
     share_of,
 )
 from touchfs.testing import check_restore
-from touchfs.token import from_json, to_json
 
 COUNT = 40
 
@@ -286,7 +286,7 @@ def test_damaged_seeds_of_states_are_refused(damaged: Any) -> None:
 
 
 def test_a_pass_that_was_not_shuffled_is_not_taken_for_one_that_is() -> None:
-    """As version 0.1 wrote it for shuffle=True, seed=None."""
+    """As it once was written for shuffle=True, seed=None."""
     plain = LazyIndexedManifestIterator(Things(COUNT))
     next(iter(plain))
     state = collect_state_dict(plain)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from node.graphs import GRAPHS, Doubler, leaf, odd, places, shuffled, text
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.node import (
     IteratorNode,
     LazyFilter,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json, normalize_graph_token, to_json
 from touchfs.node import LazyIndexedManifestIterator, LazyRepeater
 from touchfs.node.core.iterator_node import supports_graph_restore
-from touchfs.token import from_json, normalize_graph_token, to_json
 
 TOKENS = st.recursive(st.integers() | st.text(), lambda parts: st.lists(parts).map(tuple), max_leaves=10)
 PLAIN = st.recursive(

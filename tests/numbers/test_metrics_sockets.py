@@ -8,7 +8,7 @@ import threading
 import pytest
 from touchfs_mount.numbers.sockets import MetricsAddress, listening, parse_address
 
-from touchfs.errors import MountError, UsageError
+from touchfs.core.errors import MountError, UsageError
 
 
 def test_addresses():

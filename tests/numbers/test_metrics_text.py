@@ -10,7 +10,7 @@ from touchfs_mount.numbers.slots import OPERATIONS, MountNumbers, SupervisorCoun
 from touchfs_mount.numbers.snapshot import parse_snapshot
 from touchfs_mount.numbers.text import Metric, MountCounts, metrics_text
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 COUNTS = MountCounts(
     since=1.7e9,

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from touchfs_mount.numbers.slots import BUCKET_SHIFT, ERRNOS, OPERATIONS, MountNumbers, SupervisorCount
@@ -35,7 +34,6 @@ def test_slots_are_summed_and_do_not_mix():
     for worker, slot in enumerate(numbers.workers):
         slot.record(READ, 1000)
         slot.add_read(10**worker)
-        slot.add_content()
         slot.add_error(errno.EIO)
         slot.add_error(errno.EXDEV)
         slot.counts[counts.COUNTS.index("renderings")] += 2
@@ -47,7 +45,6 @@ def test_slots_are_summed_and_do_not_mix():
     ]
     assert totals.requests(READ)[1] == 3000
     assert totals.read_bytes == 111
-    assert totals.contents == 3
     assert dict(zip([*ERRNOS, None], totals.errors, strict=True)) == {
         **dict.fromkeys(ERRNOS, 0),
         errno.EIO: 3,
@@ -98,13 +95,3 @@ def test_the_library_counts_where_it_is_asked_to():
         "iterator_steps": 1,
         "window_hits": 3,
     }
-
-
-def test_an_unknown_operation_is_no_handler():
-    from touchfs_mount.requests.handler import handler
-
-    async def unheard_of(self):
-        return None
-
-    with pytest.raises(ValueError, match="not in tuple"):
-        handler(unheard_of)

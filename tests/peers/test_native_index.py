@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import wait_until
 
-from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError
-from touchfs.format.idx.idxpack import SegmentContent
-from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
+from touchfs.containers.tar.layout.grouping import Dialect
+from touchfs.containers.tar.layout.header import build_header, end_of_archive, padding
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.format.idx.wds_v2 import parse_companion
-from touchfs.format.tar.grouping import Dialect
-from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.idxpack.build import CollectionSpec, build_pack
+from touchfs.idxpack.layout import SegmentContent
+from touchfs.idxpack.write import write_pack
 from touchfs.peers.judge import IndexState, judge
 from touchfs.peers.lists import is_list, judge_list
-from touchfs.peers.pack import write_pack
 from touchfs.peers.write import index_path, write_index
 
 LHOTSE, ENERGON, NEMO, WDS_V2 = Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.WDS_V2
@@ -256,7 +256,7 @@ class TestWriting:
         code = """
 import re
 from pathlib import Path
-from touchfs.format.tar.grouping import Dialect
+from touchfs.containers.tar.layout.grouping import Dialect
 from touchfs.peers.write import write_index
 def peak():  # ru_maxrss begins with that of the parent
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -10,7 +10,7 @@ from command import TOUCHFS
 from s3_server import s3_server, upload
 from tars import write_tar
 
-from touchfs.format.tar.grouping import Dialect
+from touchfs.containers.tar.layout.grouping import Dialect
 from touchfs.peers.lists import judge_list
 from touchfs.peers.write import write_index
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import SourceError, UsageError
+from touchfs.core.errors import SourceError, UsageError
 from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_directory, atomic_file
 
 

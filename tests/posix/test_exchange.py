@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 from touchfs.posix.exchange import exchange
 
 

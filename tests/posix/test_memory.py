@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from touchfs.errors import SourceError
-from touchfs.posix.memory import Sender
+from touchfs.core.errors import SourceError
+from touchfs.posix.memory.packed import Sender
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
@@ -25,7 +25,9 @@ def serve(connection: Connection) -> None:
     sender = pickle.loads(pickle.dumps(Sender()))
     while (number := connection.recv()) is not None:
         links = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)]
-        connection.send(sum("memfd:touchfs" in link for link in links) if number < 0 else sender.pack(value(number)))
+        connection.send(
+            sum("memfd:touchfs (deleted)" in link for link in links) if number < 0 else sender.pack(value(number))
+        )
 
 
 @pytest.fixture(params=["fork", "spawn"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.posix import private_file
 from touchfs.posix.private_file import read_private
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import UntrustedError, UsageError
+from touchfs.core.errors import UntrustedError, UsageError
 from touchfs.posix.trust import (
     atomic_own_file,
     check_trusted_directory,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import TouchNetSegment
 from touchfs.segments.packed_times import PackedTimes, join_times, pack_times, seconds_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_segment_files import FILES
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.segments import sidecar
 from touchfs.segments.formats.ctm import parse_ctm
 from touchfs.segments.formats.lines import lines

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.format.metainfo import TouchNetSegment
 from touchfs.segments.json_rules import JSON_RULES, segments_of_json
 from touchfs.segments.segment import SEGMENTS_MAX, Segment

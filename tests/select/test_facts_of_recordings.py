@@ -15,13 +15,13 @@ import soundfile
 from tars import write_tar
 
 import touchfs
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import DecodeLimitError, MissingExtraError, SourceError, TouchfsError, UsageError
 from touchfs.dataset.recording_formats import recording_formats
-from touchfs.errors import DecodeLimitError, MissingExtraError, SourceError, TouchfsError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.sample_set import SampleSet
 from touchfs.select import facts
-from touchfs.write.shar.writer import SharWriter
-from touchfs.write.touchnet import TouchNetWriter
 
 SOUND = np.zeros(24000, "<i2")
 

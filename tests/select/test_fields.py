@@ -13,7 +13,7 @@ from arrow_tables import write_arrow
 from tars import write_tar
 
 import touchfs
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 
 def keys(dataset: Any, where: str, **options: Any) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import touchfs.select.survivors
-from touchfs.errors import FormatError, SourceError, UsageError
+from touchfs.core.errors import FormatError, SourceError, UsageError
 from touchfs.select.expression import parse_where
 from touchfs.select.predicates import Named
 from touchfs.select.survivors import survivors

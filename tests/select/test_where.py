@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.select.expression import DEPTH_MAX, LENGTH_MAX, Where, has_field, parse_where, spell_field
 
 # An expression as a tree: ("or" | "and", trees), ("not", tree), (operator, path, literal).

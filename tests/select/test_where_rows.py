@@ -5,7 +5,7 @@ import logging
 import pyarrow as pa
 import pytest
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.format.image_size import ImageSize
 from touchfs.select.expression import parse_where
 from touchfs.select.rows import matching_rows

@@ -10,14 +10,11 @@ from http.client import HTTPConnection
 
 import pytest
 from tars import write_tar
-from tree_servers import ask, serving
+from tree_servers import ask, in_this_process, serving
 from waiting import wait_until
 
 import touchfs.serve.server as server_module
 from touchfs.indexing import open_dataset
-from touchfs.serve.access import HttpAccess, ServeAddress
-from touchfs.serve.application import Application
-from touchfs.serve.served_tree import ServedTree
 
 SIZE = 20_000_000
 
@@ -39,20 +36,6 @@ def connected(port, text):
 
 
 GET = "GET /shards/l/a.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-@contextmanager
-def in_this_process(dataset):
-    """The port of a server of this process, so that a test can set its limits."""
-    application = Application(ServedTree(open_dataset(os.fspath(dataset))), HttpAccess("localhost", None))
-    server = server_module.TreeServer(ServeAddress("localhost", "127.0.0.1", 0), application)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
-        yield server.bind_addr[1]
-    finally:
-        server.stop()
-        thread.join()
 
 
 def connection_of(client, port):
@@ -95,7 +78,7 @@ def test_too_many_clients_are_told_so_and_later_ones_are_served(speech):
 )
 def test_a_request_that_comes_byte_by_byte_ends(speech, monkeypatch, begun):
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.5)
-    with in_this_process(speech) as port, connected(port, begun) as connection:
+    with in_this_process(open_dataset(str(speech))) as port, connected(port, begun) as connection:
         answered = threading.Event()
 
         def trickle():
@@ -126,7 +109,7 @@ def is_established(port: int, client: int) -> bool:
 def test_a_reader_that_takes_nothing_loses_its_connection(monkeypatch, tmp_path):
     monkeypatch.setattr(server_module, "PIECE_SECONDS", 0.5)
     shard = write_tar(tmp_path / "l.tar", {"a.bin": bytes(SIZE)})
-    with in_this_process(shard) as port, connected(port, GET) as connection:
+    with in_this_process(open_dataset(str(shard))) as port, connected(port, GET) as connection:
         wait_until(lambda: not is_established(port, connection.getsockname()[1]))
         received = 0
         try:
@@ -181,7 +164,10 @@ def test_the_body_of_a_refused_request_is_no_request(served):
 
 def test_no_client_uses_up_what_lookups_number(speech):
     """An inode number has room for 1,023 plans."""
-    with in_this_process(speech) as port, closing(HTTPConnection("127.0.0.1", port)) as connection:
+    with (
+        in_this_process(open_dataset(str(speech))) as port,
+        closing(HTTPConnection("127.0.0.1", port)) as connection,
+    ):
         for number in range(1030):
             connection.request("PROPFIND", f"/merged/max={number + 1},gap=0.5/", headers={"Depth": "0"})
             answer = connection.getresponse()
@@ -227,7 +213,7 @@ def test_a_shard_that_has_changed_is_gone(tmp_path):
 def test_a_change_during_an_answer_ends_it(monkeypatch, tmp_path):
     monkeypatch.setattr("touchfs.source.local.VERIFY_SECONDS", 0)  # a file counts as unchanged for a second
     shard = write_tar(tmp_path / "l.tar", {"a.bin": b"o" * SIZE})
-    with in_this_process(shard) as port, connected(port, GET) as connection:
+    with in_this_process(open_dataset(str(shard))) as port, connected(port, GET) as connection:
         received = connection.recv(1000)
         other = write_tar(tmp_path / "other", {"a.bin": b"n" * SIZE})
         shard.write_bytes(other.read_bytes())

@@ -12,7 +12,7 @@ from tree_servers import HOSTILE
 
 from touchfs.indexing import open_dataset
 from touchfs.serve.access import HttpAccess
-from touchfs.serve.application import Application
+from touchfs.serve.application import IS_GONE, Application
 from touchfs.serve.served_tree import ServedTree
 from touchfs.shard.options import DEFAULT
 
@@ -41,6 +41,7 @@ def fetched(application, url):
         "QUERY_STRING": query,
         "HTTP_HOST": "localhost",
         "HTTP_ACCEPT": "application/json",
+        IS_GONE: lambda: False,
         "wsgi.input": io.BytesIO(),
     }
     body = b"".join(application(environ, lambda status, headers: statuses.append(int(status.split()[0]))))

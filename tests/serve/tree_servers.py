@@ -2,11 +2,19 @@
 
 import http.client
 import subprocess
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from command import TOUCHFS
+
+from touchfs.dataset import Dataset
+from touchfs.serve.access import HttpAccess, ServeAddress
+from touchfs.serve.application import Application
+from touchfs.serve.served_tree import ServedTree
+from touchfs.serve.server import ANSWERS, TreeServer
 
 SPEECH = Path(__file__).parent.parent / "data" / "speech" / "speech.jsonl"
 
@@ -42,6 +50,20 @@ def ask(port, path="/", method="GET", body=None, **headers):
         return Got(answer.status, answer.headers, answer.read())
     finally:
         connection.close()
+
+
+@contextmanager
+def in_this_process(dataset: Dataset, answers: int = ANSWERS) -> Iterator[int]:
+    """The port of a server of this process, so that a test can set its limits."""
+    application = Application(ServedTree(dataset), HttpAccess("localhost", None))
+    server = TreeServer(ServeAddress("localhost", "127.0.0.1", 0), application, answers)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server.bind_addr[1]
+    finally:
+        server.stop()
+        thread.join()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from hypothesis import given
 from hypothesis import strategies as st
 from range_server import range_server
@@ -23,9 +23,9 @@ from tars import write_tar
 
 import touchfs as library
 from touchfs.cli.queries import without_queries
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.posix.paths import absolute, check_url, shown
-from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.core.location import Location
+from touchfs.core.urls import InArchive, parse_in_archive, shown
 from touchfs.source.archived import directory
 from touchfs.source.archived.archive import archive_at
 from touchfs.source.data import DATA
@@ -66,7 +66,7 @@ def shards(tmp_path) -> dict[str, bytes]:
 
 
 def touchfs(*arguments: object) -> str:
-    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([TOUCHFS, *in_one_process(*map(str, arguments))], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -96,7 +96,7 @@ def test_every_command_reads_them(tmp_path, shards):
     source = f"zip://train::{write_zip(tmp_path / 'all.zip', shards, DEFLATED)}"
     assert touchfs("ls", f"{source}:shards/a").split() == ["a0.txt", "a1.txt", "a2.txt"]
     assert touchfs("cat", f"{source}:shards/b/b1.txt") == "bye 1"
-    assert touchfs("cat", f"{absolute(source)}:shards/b/b1.txt") == "bye 1"
+    assert touchfs("cat", f"{Location.of(source).path}:shards/b/b1.txt") == "bye 1"
     assert "2 shards, 6 samples" in touchfs("index", source)
     assert source in touchfs("storage", "ls")
     touchfs("convert", source, tmp_path / "out", "--to", "tar", "--jobs", 2)
@@ -182,7 +182,7 @@ def test_what_is_not_there(tmp_path):
 )
 def test_names_that_lead_elsewhere_are_refused(chain):
     with pytest.raises(UsageError):
-        check_url(chain)
+        Location.parse(chain)
     with pytest.raises(UsageError):
         DATA.stat(chain)
 
@@ -213,6 +213,25 @@ def test_a_member_is_the_one_that_its_header_names(tmp_path):
     archive.write_bytes(data)
     with pytest.raises(FormatError, match=r"b\.txt is not where"):
         DATA.open(f"zip://b.txt::{archive}").open()
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "number", "told"),
+    [
+        (b"PK\1\2", 20, 1 << 20, "is not where"),  # over what follows it
+        (b"PK\1\2", 24, 1 << 31, "do not become"),
+        (b"PK\3\4", 18, 5, "is not where"),
+        (b"PK\3\4", 22, 5, "is not where"),
+        (b"PK\3\4", 14, 5, "is not where"),
+    ],
+)
+def test_a_directory_is_not_believed_against_the_headers(tmp_path, place, form, number, told):
+    archive = write_zip(tmp_path / "all.zip", {"a.txt": b"one" * 99, "b.txt": b"two"}, DEFLATED)
+    data = bytearray(archive.read_bytes())
+    struct.pack_into("<I", data, data.index(place) + form, number)
+    archive.write_bytes(data)
+    with pytest.raises(FormatError, match=f"a.txt.* {told}|b.txt {told}"):
+        DATA.open(f"zip://a.txt::{archive}").open()
 
 
 def test_an_archive_without_a_version_is_decompressed_anew(tmp_path):
@@ -305,7 +324,7 @@ def test_both_forms_of_a_name_are_one(name, archive):
     place = parse_in_archive(chain)
     assert place == InArchive(archive, name)
     assert parse_in_archive(place.path) == place
-    assert absolute(chain) == absolute(place.path) == place.path
+    assert Location.of(chain) == Location.of(place.path) == Location(place.path, "zip", place)
     assert shown(place.path) == chain
     assert parse_in_archive(os.path.join(place.path, "x.tar")) == InArchive(archive, f"{name}/x.tar".lstrip("/"))
 

@@ -21,7 +21,7 @@ from tars import write_tar
 from touchnet import write_speech
 
 from touchfs.cli.main import group
-from touchfs.errors import ChangedError, FormatError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, UsageError
 from touchfs.source.remote import clients
 
 SPEECH = Path(__file__).parent.parent / "data" / "speech"

@@ -16,7 +16,7 @@ from conformance import check_source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import ChangedError, FormatError, MissingExtraError, SourceError
+from touchfs.core.errors import ChangedError, FormatError, MissingExtraError, SourceError
 from touchfs.source import decompressed as compressed
 from touchfs.source.decompressed import STEP_SIZE, DecompressedFile, codec_of, decompress, decompressed, find
 from touchfs.source.fingerprint import Fingerprint

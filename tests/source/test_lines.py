@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.source.lines import LinePosition, lines_after, stream_identity
 
 TEXT = b"first\n\nthird, longer\nlast"

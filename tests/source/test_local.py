@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from conformance import check_reads, check_source
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError, TouchfsError
-from touchfs.extent import Extent
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError, TouchfsError
+from touchfs.core.extent import Extent
 from touchfs.source import local
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile

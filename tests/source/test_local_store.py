@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.fingerprint import Fingerprint, build_files, parse_files
 from touchfs.source.store import FileType

@@ -15,9 +15,9 @@ from item_rows import batch_of, contents, errors, image_row
 from range_server import range_server
 from s3_server import s3_server
 
-from touchfs.errors import TouchfsError
+from touchfs.core.errors import TouchfsError
 from touchfs.indexing import open_dataset
-from touchfs.items.materialize import materialize
+from touchfs.interleaved.items.materialize import materialize
 from touchfs.limits import Limits
 from touchfs.shard.options import INTERLEAVED, Options
 from touchfs.tree.tree import Tree

@@ -12,7 +12,7 @@ from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.remote.kept import KEPT

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from conformance import check_source
 
-from touchfs.errors import ChangedError, SourceError
+from touchfs.core.errors import ChangedError, SourceError
 from touchfs.source.concat import SplitFile
 from touchfs.source.fingerprint import Fingerprint
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.errors import SourceError, UntrustedError
+from touchfs.core.errors import SourceError, UntrustedError
 from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.scratch.account import Account

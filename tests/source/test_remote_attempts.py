@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from range_server import range_server
 from waiting import wait_until
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK

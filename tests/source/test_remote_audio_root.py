@@ -13,7 +13,7 @@ from range_server import SlowReplies, range_server
 from stores import place_in
 
 import touchfs
-from touchfs.errors import ChangedError, UsageError
+from touchfs.core.errors import ChangedError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options

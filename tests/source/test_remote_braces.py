@@ -8,11 +8,11 @@ from range_server import range_server
 from s3_server import asked_of_s3, s3_server
 from tars import write_tar
 
-from touchfs.errors import LocationError, SourceError
+from touchfs.core.errors import LocationError, SourceError
+from touchfs.core.location import keep_query
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
-from touchfs.posix.paths import keep_query
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.source.remote.clients import with_query
 

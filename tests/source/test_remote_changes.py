@@ -3,7 +3,7 @@
 import pytest
 from range_server import range_server
 
-from touchfs.errors import ChangedError
+from touchfs.core.errors import ChangedError
 from touchfs.source.data import DATA
 from touchfs.source.remote import file as remote_file
 from touchfs.source.remote.kept import KEPT

@@ -54,7 +54,7 @@ def test_a_block_that_is_read_again_and_again_stays_on_the_disk(file, monkeypatc
 
 def test_memory_keeps_what_is_read(file, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
-    monkeypatch.setattr(kept, "MEMORY_MAX", 4 * BLOCK)
+    monkeypatch.setattr(KEPT._memory, "_most", 4 * BLOCK)
     opened, _ = file
     for number in (0, 2, 4, 6, 0, 8):
         read_block(opened, number)

@@ -6,7 +6,7 @@ import pytest
 from az_server import requests
 from stores import place_in
 
-from touchfs.errors import ChangedError, NotFoundError
+from touchfs.core.errors import ChangedError, NotFoundError
 from touchfs.source.data import DATA, Look
 from touchfs.source.remote import store
 from touchfs.source.store import FileType

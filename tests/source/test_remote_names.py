@@ -9,13 +9,13 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 import soundfile
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from every_kind import files_of
 from range_server import range_server
 from stores import STORES, place_in
 from tars import write_tar
 
-from touchfs.posix.paths import beneath, shown_name
+from touchfs.core.location import Location
 from touchfs.source.remote.options import parse_option
 
 NAMES = ["a b", "日本", "p+lus", "at@x", "br[1]", "c%20d", "c d", "%41", "A", "q?x=1", "q", "h#1", "h", "am&p;", "it's"]
@@ -38,7 +38,7 @@ def place_at(store, tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run([TOUCHFS, *in_one_process(*map(str, arguments))], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -106,14 +106,14 @@ def test_files_that_are_packed(store, tmp_path, monkeypatch):
 
 
 def test_names_and_urls():
-    assert beneath("http://h/d", "a b/ü?%#.x") == "http://h/d/a%20b/%C3%BC%3F%25%23.x"
-    assert beneath("s3://b/d", "a b?%#.x") == "s3://b/d/a b?%#.x"
-    assert beneath("/d", "a%20b") == "/d/a%20b"
-    assert shown_name("http://h/d/a%20b%23.tar") == "a b#.tar"
-    assert shown_name("http://h/d/%2e%2e") == "%2e%2e"
-    assert shown_name("http://h/d/a%2Fb") == "a%2Fb"
-    assert shown_name("s3://b/a%20b") == "a%20b"
-    assert os.fsencode(shown_name("http://h/%E9")) == b"\xe9"
+    assert Location.of("http://h/d").beneath("a b/ü?%#.x") == "http://h/d/a%20b/%C3%BC%3F%25%23.x"
+    assert Location.of("s3://b/d").beneath("a b?%#.x") == "s3://b/d/a b?%#.x"
+    assert Location.of("/d").beneath("a%20b") == "/d/a%20b"
+    assert Location.of("http://h/d/a%20b%23.tar").name == "a b#.tar"
+    assert Location.of("http://h/d/%2e%2e").name == "%2e%2e"
+    assert Location.of("http://h/d/a%2Fb").name == "a%2Fb"
+    assert Location.of("s3://b/a%20b").name == "a%20b"
+    assert os.fsencode(Location.of("http://h/%E9").name) == b"\xe9"
 
 
 def test_a_passing_404_is_tried_again(tmp_path):

@@ -15,14 +15,15 @@ from touchnet import write_speech
 import touchfs
 from touchfs.cli.main import group
 from touchfs.cli.remote_options import remote_options
-from touchfs.errors import LocationError, MissingExtraError, SourceError, UsageError
+from touchfs.core.errors import LocationError, MissingExtraError, SourceError, UsageError
+from touchfs.core.location import Location, keep_query, with_slash
+from touchfs.core.urls import climbs, shown, without_secrets
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
-from touchfs.posix.paths import absolute, climbs, keep_query, shown, with_slash, without_secrets
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 from touchfs.source.data import DATA
 from touchfs.source.remote.client_errors import reason_of
-from touchfs.source.remote.clients import with_query
+from touchfs.source.remote.clients import resolve, with_query
 from touchfs.source.remote.options import StorageOptions, parse_option
 from touchfs.store.place import state_path
 
@@ -108,7 +109,7 @@ def test_a_file_without_etag_and_time_is_not_kept(server, monkeypatch):
 def test_a_query_is_kept_apart(server):
     signed = "https://host/a.tar?X-Signature=planted%3A1"
     assert keep_query(f"{signed}:shards/a/x.txt") == "https://host/a.tar:shards/a/x.txt"
-    assert absolute(signed) == "https://host/a.tar"
+    assert Location.of(signed).absolute.path == "https://host/a.tar"
     assert with_query("https://host/a.tar") == signed
     assert with_query("https://host/b.tar") == "https://host/b.tar"
     assert keep_query("s3://bucket/what?") == "s3://bucket/what?"
@@ -148,9 +149,9 @@ def test_a_slash_at_the_end_is_sent(server, tmp_path):
     ],
 )
 def test_the_absolute_form_of_a_url(url, expected):
-    assert absolute(url) == expected
-    assert absolute(absolute(url)) == expected
-    assert with_query(with_slash(absolute("HTTPS://host/b/?sig=1"))) == "https://host/b/?sig=1"
+    assert Location.of(url).absolute.path == expected
+    assert Location.of(Location.of(url).absolute.path).absolute.path == expected
+    assert with_query(with_slash(Location.of("HTTPS://host/b/?sig=1").absolute.path)) == "https://host/b/?sig=1"
 
 
 @pytest.mark.parametrize("variable", ["TOUCHFS_URL_QUERIES", "TOUCHFS_URL_SLASHES"])
@@ -176,7 +177,7 @@ def test_what_the_environment_keeps_may_be_nonsense(variable, planted):
 def test_a_url_without_host_or_with_a_wrong_port_is_refused(url):
     with pytest.raises(UsageError, match=r"no host, or no number as its port: write \w+://HOST/PATH"):
         DATA.stat(url)
-    assert absolute("http://[::1]:8080/x") == "http://[::1]:8080/x"
+    assert Location.of("http://[::1]:8080/x").absolute.path == "http://[::1]:8080/x"
 
 
 def test_a_scheme_of_capital_letters_is_the_same(server):
@@ -210,12 +211,20 @@ def test_known_hosts_that_are_missing_are_named(tmp_path, monkeypatch):
         DATA.stat("sftp://127.0.0.1/a.tar")
 
 
+def test_a_request_does_not_wait_for_the_disk(monkeypatch):
+    resolve("memory://a/b")
+    monkeypatch.setattr(os.path, "lexists", lambda path: pytest.fail("asked"))
+    resolve("memory://a/b")
+
+
 def test_errors_name_no_query():
     error = OSError(
         "404, message='Not Found', url='https://me:planted@host/a?sig=planted', x=http://h/b?planted#planted"
     )
     assert "planted" not in reason_of(error)
     assert shown("https://me:planted@host/a?planted") == "https://host/a"
+    for error in (SourceError("gone", path="s3://me:planted@b/a?planted"), SourceError("gone").at("s3://planted@b/a")):
+        assert str(error) == "s3://b/a: gone"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +284,7 @@ def test_options_come_to_the_client(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("url", "extra"), [("gs://bucket/x", "gs"), ("abfs://c@d/x", "az"), ("sftp://host/x", "sftp")])
 def test_a_client_that_is_not_installed(url, extra, monkeypatch):
-    hidden = ("gcsfs", "adlfs", "paramiko")
+    hidden = ("gcsfs", "adlfs", "asyncssh")
     for module in {*hidden, *(name for name in sys.modules if name.partition(".")[0] in hidden)}:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "touchfs.source.remote.protocols.sftp_client", raising=False)

@@ -11,7 +11,7 @@ from command import TOUCHFS
 from range_server import range_server
 from tars import write_tar
 
-from touchfs.errors import ChangedError, SourceError, UnwritableError
+from touchfs.core.errors import ChangedError, SourceError, UnwritableError
 from touchfs.source.data import DATA
 from touchfs.source.remote.flights import REQUEST_MAX
 from touchfs.source.remote.kept import KEPT, KeptPieces
@@ -158,7 +158,7 @@ def test_pieces_that_the_index_has_read_are_here(server, tmp_path):
     file = remote_files([DATA.open(f"{url}0.tar")])[0]
     for _ in range(2):
         assert file.read(0, 1000) == server.files["/small/0.tar"][0][:1000]
-    KEPT._memory.clear()
+    KEPT._memory.forget()
     assert file.read_nowait(0, 1000) is not None, "whoever must not wait finds them, too"
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from range_server import range_server
 
-from touchfs.errors import LocationError
+from touchfs.core.errors import LocationError
 from touchfs.source.data import DATA
 from touchfs.source.remote.protocols import redirects
 from touchfs.source.remote.protocols.redirects import careful_session

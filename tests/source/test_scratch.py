@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import wait_until
 
-from touchfs.errors import FormatError, SourceError
+from touchfs.core.errors import FormatError, SourceError
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch
 
@@ -219,7 +219,7 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
         check=False,
     )
     told = f"{tmp_path}: the scratch store cannot be used: File too large; --scratch-dir names another place"
-    assert done.stderr.splitlines()[-1] == f"touchfs.errors.SourceError: {told}"
+    assert done.stderr.splitlines()[-1] == f"touchfs.core.errors.SourceError: {told}"
     assert stored(tmp_path) == []
 
 

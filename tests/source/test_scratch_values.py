@@ -12,7 +12,7 @@ from threading import Barrier
 
 import pytest
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from touchfs.errors import SourceTimeoutError
+from touchfs.core.errors import SourceTimeoutError
 from touchfs.source.upload import new_file
 
 

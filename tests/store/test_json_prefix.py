@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.store.json_prefix import outcome_of
 
 values = st.recursive(

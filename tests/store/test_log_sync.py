@@ -11,7 +11,7 @@ from multiprocessing import get_context
 import pytest
 from waiting import wait_until
 
-from touchfs.errors import StateError
+from touchfs.core.errors import StateError
 from touchfs.store import log_sync
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from touchfs.errors import WouldWaitError
+from touchfs.core.errors import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.patience import without_waiting

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from touchfs.errors import StateError
+from touchfs.core.errors import StateError
 from touchfs.select.expression import parse_where
 from touchfs.select.survivors import SUFFIX, survivors
 from touchfs.store.store import StateStore
@@ -100,7 +100,7 @@ def test_states_are_for_us_alone(tmp_path: Path, umask: int) -> None:
     store.close()
 
 
-def test_one_of_an_older_version_is_closed(place: Path) -> None:
+def test_a_copy_that_others_may_read_is_closed(place: Path) -> None:
     StateStore(str(place / "store.sqlite")).close()
     (place / "store.sqlite").chmod(0o664)
     store = StateStore(str(place / "store.sqlite"))

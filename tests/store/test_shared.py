@@ -10,11 +10,10 @@ from multiprocessing import get_context
 
 import pytest
 
-from touchfs.errors import FullError
+from touchfs.core.errors import FullError
 from touchfs.store import open_table
 from touchfs.store.open_table import OpenTable
 from touchfs.store.plans import GUESTS_MAX, PLANS_MAX, SharedPlans
-from touchfs.store.problem import SharedProblem
 from touchfs.store.shared_log import SharedLog
 
 forking = get_context("fork")
@@ -54,7 +53,12 @@ def killed_while(work, dice):
 class TestOpenTable:
     def test_ids_are_given_once_whoever_opens(self):
         table = OpenTable()
-        given = in_children(lambda number: [table.open() for _ in range(500)])
+
+        def opens(number):
+            with ThreadPoolExecutor(4) as threads:
+                return list(threads.map(lambda _: table.open(), range(500)))
+
+        given = [each for _ in range(4) for each in in_children(opens, 1)]
         ids = [each for some in given for each in some]
         assert len(set(ids)) == 2000
         assert all(map(table.is_open, ids))
@@ -73,7 +77,7 @@ class TestOpenTable:
                 texts = threads.map(lambda each: table.text(each, lambda: b"%d %d" % (os.getpid(), each)), ids)
                 return list(texts)
 
-        first, *others = in_children(read)
+        first, *others = [each for _ in range(4) for each in in_children(read, 1)]
         assert others == [first] * 3
         assert [table.text(each, lambda: b"other") for each in ids] == first
 
@@ -178,15 +182,6 @@ class TestPlans:
         assert plans.number("max=1") == plans.number("max=1", is_guest=True) == 1
         assert plans.name(1) == "max=1"
         assert plans.names()[-1] == ("max=2000", GUESTS_MAX + 1)
-
-
-def test_a_problem_is_known_to_all_until_it_is_over():
-    problem = SharedProblem()
-    assert not problem
-    in_children(lambda number: problem.set("the disk is ü" + "x" * 9000), 1)
-    assert problem and problem.text().startswith("the disk is ü")
-    in_children(lambda number: problem.clear(), 1)
-    assert not problem and problem.text() == ""
 
 
 def test_threads_of_a_process_read_while_it_appends():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import signal
@@ -12,7 +11,7 @@ from multiprocessing import get_context
 import pytest
 from waiting import wait_until
 
-from touchfs.errors import FullError
+from touchfs.core.errors import FullError
 from touchfs.store import shared_numbers
 from touchfs.store.shared_numbers import Record, SharedNumbers
 
@@ -92,7 +91,7 @@ def test_nobody_waits_who_must_not() -> None:
     locked, done = forking.Event(), forking.Event()
 
     def hold() -> None:
-        fcntl.lockf(numbers._file, fcntl.LOCK_EX, 1)
+        numbers._file.acquire()
         locked.set()
         done.wait()
 

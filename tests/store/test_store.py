@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 from command import TOUCHFS
 
-from touchfs.errors import StateError, WouldWaitError
-from touchfs.posix.processes import start_time, system
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import StateError, WouldWaitError
 from touchfs.store.connection import file_system
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.patience import Patience, with_patience, without_waiting
 from touchfs.store.store import StateStore
-from touchfs.write.touchnet import TouchNetWriter
 
 forking = get_context("fork")
 
@@ -130,7 +129,9 @@ class TestShardIds:
         assert len(first) == 200
         assert others == [first] * 7
 
-    @pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.variant)])
+    @pytest.mark.parametrize(
+        "kills", [12, pytest.param(50, marks=pytest.mark.variant), pytest.param(100, marks=pytest.mark.soak)]
+    )
     def test_none_is_given_again_after_kills_at_random_moments(self, start, path, kills):
         def work(begun, say):
             dice, store = random.Random(os.getpid()), StateStore(path)
@@ -219,58 +220,6 @@ class TestMounts:
         first = store.add_mount(os.getpid())
         with closing(StateStore(path)) as other:
             assert other.add_mount(os.getpid()) == store.add_mount(os.getpid()) == first
-
-
-VERSION_4 = """
-CREATE TABLE shard (id INTEGER PRIMARY KEY AUTOINCREMENT, path BLOB NOT NULL, identity TEXT NOT NULL,
-    nth INTEGER NOT NULL, UNIQUE (path, identity, nth));
-CREATE TABLE plan (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE mount (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started TEXT NOT NULL,
-    boot TEXT NOT NULL, pids TEXT NOT NULL);
-CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    mount INTEGER NOT NULL REFERENCES mount (id) ON DELETE CASCADE, text BLOB, pending BLOB NOT NULL DEFAULT x'');
-CREATE TABLE written (open INTEGER NOT NULL, offset INTEGER NOT NULL, hash BLOB NOT NULL, resent INTEGER NOT NULL,
-    error TEXT NOT NULL, PRIMARY KEY (open, offset, hash)) WITHOUT ROWID;
-CREATE TABLE iterator (id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE, spec TEXT NOT NULL, base TEXT,
-    steps INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', made REAL NOT NULL, maker TEXT NOT NULL);
-CREATE TABLE removed_iterator (name BLOB PRIMARY KEY, removed REAL NOT NULL, remover TEXT NOT NULL);
-INSERT INTO shard (path, identity, nth) VALUES (x'2f61', 'x', 1);
-INSERT INTO plan (name) VALUES ('max=30');
-INSERT INTO iterator (name, spec, base, steps, made, maker) VALUES (x'61', '{}', 'base', 7, 1.0, '');
-PRAGMA user_version = 4;
-"""
-
-
-class TestVersion4:
-    def make(self, path, pid, started="1"):
-        boot, pids = system()
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.executescript(VERSION_4)
-            row = 3, pid, started, boot, pids
-            connection.execute("INSERT INTO mount VALUES (?, ?, ?, ?, ?)", row)
-            connection.execute("INSERT INTO open (mount, text) VALUES (3, x'61')")
-
-    def test_is_made_into_ours_with_its_ids_and_positions(self, tmp_path):
-        path = os.fspath(tmp_path / "old" / "store.sqlite")
-        self.make(path, os.getpid())
-        for _ in range(2):
-            with closing(StateStore(path)) as store:
-                assert store.shard_ids([("/b", "x"), ("/a", "x")]) == [2, 1]
-                assert texts(store) == set()
-                with store.transaction() as connection:
-                    found = connection.execute("SELECT name, spec, base, steps FROM iterator").fetchall()
-                assert found == [(b"a", "{}", "base", 7)]
-
-    def test_is_left_alone_while_a_mount_of_that_version_uses_it(self, tmp_path):
-        path = os.fspath(tmp_path / "old" / "store.sqlite")
-        self.make(path, os.getpid(), start_time(os.getpid()))
-        with pytest.raises(
-            StateError, match=rf"in use by a mount of an earlier touchfs \(pid {os.getpid()}\): unmount"
-        ):
-            StateStore(path)
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 class TestLater:
@@ -419,15 +368,16 @@ class TestPlaces:
         with pytest.raises(StateError, match="damaged"), closing(StateStore(path)) as store:
             store.shard_ids([(f"/data/{i}", "x") for i in range(1000)])
 
-    def test_the_store_of_another_version_is_refused_and_left_alone(self, path):
+    @pytest.mark.parametrize("version", [4, 7])
+    def test_the_store_of_another_version_is_refused_and_left_alone(self, path, version):
         StateStore(path).close()
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA user_version = 7")
+            connection.execute(f"PRAGMA user_version = {version}")
         with pytest.raises(StateError) as caught:
             StateStore(path)
-        assert one_line(caught) == f"{path}: made by another touchfs (version 7): choose another --state-dir"
+        assert one_line(caught) == f"{path}: made by another touchfs (version {version}): choose another --state-dir"
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchall() == [(7,)]
+            assert connection.execute("PRAGMA user_version").fetchall() == [(version,)]
 
     def test_one_that_was_closed_says_so(self, store):
         store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tars import write_tar
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.node import LazyManifestIterator, LazySharIterator
 from touchfs.sample_set import SampleSet
 

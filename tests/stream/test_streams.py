@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from containers.test_shar_shard import RATE, cut, missing, pair, told, wav, write_lines, write_shar, write_tar
 from lilcom import compress
 from megatron import INT32, packed, tokens, write_prefix
-from shard.test_shar_shard import RATE, cut, missing, pair, told, wav, write_lines, write_shar, write_tar
 from touchnet import INT16, UINT8, UINT16, write_shard, write_speech
 
 from touchfs.dataset.samples import DatasetSamples

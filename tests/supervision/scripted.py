@@ -13,7 +13,7 @@ from contextlib import suppress
 import trio
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import Supervisor
-from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.mountpoints.options import MountOptions
 from touchfs_mount.supervision.root import MountedRoot
 
 from touchfs.posix.service_manager import ServiceManager
@@ -129,7 +129,8 @@ class Scene:
             self._options,
             self.root,
             self.zygote.theirs,
-            self.fuse.fileno(),
+            [self.fuse.fileno()],
+            None,
             self._manager,
             lambda: "3 shards",
             now=lambda: int(trio.current_time() * 1e9),
@@ -162,8 +163,8 @@ class Scene:
 
 def close_shared(shared: Shared) -> None:
     """Close what the processes of a mount close by exiting."""
-    shared.door.inside.close()
-    shared.door._outside.close()
+    shared.door.close()
+    shared.alone_end.close()
     os.close(shared.lifeline)
     os.close(shared.lifeline_write)
 

@@ -43,7 +43,7 @@ class Workers:
     async def drain(self, number: int) -> None:
         while True:
             await trio.sleep(self.seconds)
-            if is_readable(self.shared.draining(number)):
+            if is_readable(self.shared.worker(number).drain):
                 self._replace(number)
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -130,7 +130,7 @@ async def test_a_drain_cannot_be_missed():
     shared = Workers().shared
     shared.drain(0)
     shared.drain(0)
-    assert is_readable(shared.draining(0))
+    assert is_readable(shared.worker(0).drain)
     shared.undrain(0)
-    assert not is_readable(shared.draining(0))
+    assert not is_readable(shared.worker(0).drain)
     close_shared(shared)

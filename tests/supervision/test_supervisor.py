@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 import trio
 from scripted import KILLED
-from touchfs_mount.loop.loop import ALL_PARKED, BUSY_SINCE, REQUESTS
-from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
+from touchfs_mount.mountpoints.mountpoint import EXIT_TIMEOUT
+from touchfs_mount.numbers.cells import BUSY_SINCE, REQUESTS
 from touchfs_mount.requests.strikes import ON_LOOP
 from touchfs_mount.supervision import stuck
 
-from touchfs.errors import MountError
+from touchfs.core.errors import MountError
 
 pytestmark = pytest.mark.trio
 
@@ -119,6 +119,7 @@ async def test_a_worker_that_is_stopped_in_a_request(
         "was stopped in the middle of a request: killing it"
     ]
     assert trio.current_time() - since <= 2
+    assert not mounted.shared.strikes.has(7), "it is not to blame"
     mounted.zygote.end_session()
 
 
@@ -138,7 +139,7 @@ async def test_a_killed_worker_that_does_not_end_is_named_once(scene, nursery, a
     assert ours.startswith("worker 1 ")
     assert ours.endswith("ended with status -9: starting another")
     assert others.startswith("worker 0 ")
-    assert others.endswith("; where memory is short, the kernel kills workers")
+    assert others.endswith("ended with status -9: starting another")
     mounted.zygote.end_session()
 
 
@@ -151,10 +152,6 @@ async def test_idle_workers_are_killed_when_requests_are_not_taken(scene, nurser
     for _ in range(10):
         await trio.sleep(2)
         mounted.shared.counters[0][REQUESTS] += 1  # others are taken
-    mounted.shared.counters[0][BUSY_SINCE] = ALL_PARKED
-    await trio.sleep(20)
-    assert mounted.zygote.killed == []
-    mounted.shared.counters[0][BUSY_SINCE] = 0
     await trio.sleep(6)
     assert len(mounted.zygote.killed) == 1  # its successor has as long to take one
     mounted.fuse.recv(100)

@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 from touchfs_mount.daemon.renewal import Renewal
-from touchfs_mount.daemon.session import MountedSession
+from touchfs_mount.daemon.session import Session
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.zygote import Zygote
-from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.requests.environment import Operations
+from touchfs_mount.mountpoints.options import MountOptions
 
-from touchfs.errors import NotFoundError
+from touchfs.core.errors import NotFoundError
 
 
 def reopening() -> str:
@@ -45,6 +44,6 @@ def adopt(pid: int) -> object:
 if __name__ == "__main__":
     descriptor = os.open("/dev/fuse", os.O_RDWR)
     options = MountOptions("/nowhere", "shards")
-    zygote = Zygote(Operations(), Renewal(reopen, adopt), Shared(1), lambda: None, options)
+    zygote = Zygote(None, Renewal(reopen, adopt, lambda: None), Shared(1), lambda: None, options, None)
     with socket.socket(fileno=int(sys.argv[1])) as supervisor:
-        zygote.serve(supervisor, MountedSession(descriptor, "0:0"))
+        zygote.serve(supervisor, Session(descriptor, "0:0"), None)

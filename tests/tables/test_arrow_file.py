@@ -14,15 +14,16 @@ from arrow_tables import FORMATS, write_arrow
 from conformance import check_reads
 from variants import with_variants
 
-from touchfs.errors import FormatError
-from touchfs.extent import Extent
-from touchfs.form.table import parse_form
-from touchfs.form.tables.row import GROUP_ROWS, pack_ordinal
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Extent
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.messages import footer_range
 from touchfs.limits import LIMITS, Limits
+from touchfs.registry.forms import parse_form
 from touchfs.source.data import DATA
-from touchfs.tables.arrow_file import ArrowFile, open_arrow
+from touchfs.tables.arrow.arrow_file import ArrowFile, open_arrow
+from touchfs.tables.values.row_texts import GROUP_ROWS
 
 
 def every_type() -> pa.Table:

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from arrow_tables import FORMATS, write_arrow
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.limits import LIMITS
 from touchfs.source.data import DATA
-from touchfs.tables.open_table import open_table_file
+from touchfs.tables.rows.open_table import open_table_file
 
 LOW, HIGH = -(2**63), 2**63 - 1
 

@@ -5,6 +5,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -19,8 +20,8 @@ from range_server import RangeServer, range_server
 from variants import with_variants
 from waiting import wait_until
 
-from touchfs.backend.lance_rows import LanceBackend
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, SourceTimeoutError
+from touchfs.caches.backends.lance_rows import LanceBackend
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, SourceTimeoutError
 from touchfs.indexing import open_dataset
 from touchfs.tables.lance import endpoint
 from touchfs.tables.lance.dataset import LanceTable
@@ -70,6 +71,25 @@ def test_rows_are_those_of_the_disk(server: RangeServer, tmp_path: Path, version
     assert again.take([3], ["text"]) == local.take([3], ["text"])
     with pytest.raises(NotFoundError, match="no column 'm'"):
         remote.take([0], ["m"])
+
+
+def test_where_no_thread_starts_for_a_while_lance_asks_again(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "d.lance")
+    start, refused = threading.Thread.start, 0
+
+    def refuse_some(thread: threading.Thread) -> None:
+        nonlocal refused
+        if thread.name == "lance-request" and refused < 2:
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_some)
+    remote = LanceTable(put(server, tmp_path / "d.lance"))
+    assert remote.take([0], ["n"]) == LanceTable(str(tmp_path / "d.lance")).take([0], ["n"])
+    assert (refused, capfd.readouterr().err) == (2, "")
 
 
 def test_a_backend_has_the_same_values(server: RangeServer, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.tables.lance import open as lance_open
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.versions import manifest_version, manifests
@@ -117,7 +117,7 @@ def test_a_fork_of_a_process_that_used_lance_gets_an_error(path: str) -> None:
     """It would crash or hang."""
     program = (
         "import os, sys, warnings; warnings.simplefilter('ignore')\n"
-        "from touchfs.errors import SourceError\n"
+        "from touchfs.core.errors import SourceError\n"
         "from touchfs.tables.lance.dataset import LanceTable\n"
         "table = LanceTable(sys.argv[1]); table.take([3])\n"
         "child = os.fork()\n"
@@ -131,14 +131,14 @@ def test_a_fork_of_a_process_that_used_lance_gets_an_error(path: str) -> None:
 
 
 def test_few_datasets_stay_open(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_open.DATASETS, "_most", 2)
+    monkeypatch.setattr(lance_open.DATASETS._kept, "_most", 2)
     tables = []
     for name in "bcd":
         shutil.copytree(path, tmp_path / name)
         tables.append(LanceTable(str(tmp_path / name)))
     for table in tables * 2:
         assert table.take([1], ["n"]).to_pydict() == {"n": [1]}
-    assert len(lance_open.DATASETS._made) == 2
+    assert len(lance_open.DATASETS._kept) == 2
 
 
 def test_a_version_that_is_gone(path: str) -> None:
@@ -187,7 +187,7 @@ def test_a_dataset_that_is_replaced_by_another_of_the_same_version(path: str, tm
     new = LanceTable(path)
     assert (new.version, new.rows) == (1, 3)
     assert new.take([0], ["n"]).to_pydict() == {"n": [9000]}
-    code = f"import pickle; from touchfs.errors import ChangedError\ntry: pickle.loads({pickled!r}).take([0])\n"
+    code = f"import pickle; from touchfs.core.errors import ChangedError\ntry: pickle.loads({pickled!r}).take([0])\n"
     code += "except ChangedError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "replaced by another one" in done.stdout
@@ -211,7 +211,7 @@ def test_links_of_data_files_are_checked_as_all_links(path: str, tmp_path: Path,
     file.symlink_to(target)
     os.lchown(file, 12345, 12345)
     assert LanceTable(path).take([0], ["n"]).to_pydict() == {"n": [0]}
-    lance_open.forget_datasets()
+    lance_open.DATASETS.forget()
     monkeypatch.setenv("TOUCHFS_GUARD_LINKS", "1")
     with pytest.raises(SourceError, match="who may not read it"):
         LanceTable(path).take([0])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from memory import peak
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.scan import NULL, LanceScan
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parquet_files import nested_table, opened, written
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.limits import Limits
 
 TABLE = nested_table(50)

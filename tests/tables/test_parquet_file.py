@@ -15,9 +15,9 @@ import pytest
 from parquet_files import CODECS, PAGES, ParquetSource, nested_table, opened, written
 from test_arrow_file import EXPECTED, every_type
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.names import distinct
 from touchfs.limits import LIMITS, Limits
-from touchfs.names import distinct
 from touchfs.source.data import DATA
 from touchfs.tables.parquet.open_file import OpenParquet, open_parquet
 

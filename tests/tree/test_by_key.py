@@ -15,17 +15,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from touchfs import TouchDataset, names
+from touchfs import TouchDataset
 from touchfs.catalog import key_builder
 from touchfs.catalog.keys import Keys
-from touchfs.errors import ChangedError, NotFoundError
+from touchfs.containers.tar.samples import split_name
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core import names
+from touchfs.core.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
-from touchfs.shard.tar import split_name
 from touchfs.tree.inode import ROOT
 from touchfs.tree.links import by_key, possible_keys
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchNetWriter
 
 MODALITIES = {"metainfo": np.dtype("u1"), "tokens": np.dtype("<u2")}
 LONG = "x" * 300

@@ -8,9 +8,9 @@ import pytest
 from conformance import check_reads
 from lance_frames import VIDEOS, frames_of, write_frames
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
+from touchfs.caches.frame_windows import WindowPlan
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.tables.frame_windows import WindowPlan
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.slice_numbers import LocalNumbers

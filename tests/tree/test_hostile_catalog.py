@@ -16,17 +16,19 @@ from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.columns import NUMBERS, as_array, omit
 from touchfs.catalog.keys import HEADER, IDENTITY_SIZE
 from touchfs.catalog.table import DIRECTORY
+from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.errors import FormatError, TouchfsError
 from touchfs.format.arrow.mapped_columns import BinaryColumn
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
-MUTANTS = pytest.mark.parametrize("mutants", [14, pytest.param(150, marks=pytest.mark.variant)])
+MUTANTS = pytest.mark.parametrize(
+    "mutants", [14, pytest.param(60, marks=pytest.mark.variant), pytest.param(150, marks=pytest.mark.soak)]
+)
 
 
 @pytest.fixture(autouse=True)

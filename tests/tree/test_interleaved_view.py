@@ -7,8 +7,8 @@ import pytest
 from interleaved_tars import make_wds_tar, random_sample
 from mint_documents import make_mint_tar, shown_items, tree_of
 
+from touchfs.core.errors import ChangedError, TouchfsError, UsageError
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import WouldBlockError

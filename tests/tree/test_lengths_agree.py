@@ -19,11 +19,11 @@ from tars import write_tar
 
 import touchfs
 from touchfs.bulk.convert.audio import to_pcm
+from touchfs.containers.shar.write.audio import scan
+from touchfs.core.errors import FormatError
 from touchfs.dataset.recording import decode
-from touchfs.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
-from touchfs.write.shar.audio import scan
 
 RATE = 16000
 LENGTH = 9 * RATE

@@ -31,7 +31,7 @@ from test_segments_of_all_kinds import (
     write_tar,
 )
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import ChangedError, NotFoundError, UsageError
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree.inode import pack
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import merge, parse_plan
-from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 1000
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 import touchfs
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 

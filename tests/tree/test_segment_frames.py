@@ -6,7 +6,6 @@ import io
 import json
 import os
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +17,21 @@ import pytest
 from tars import write_tar
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../media"))
+from spans import to_seconds
 from videos import RATE, frame_times, hashes, make
 
 import touchfs
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, FormatError, FullError, NotFoundError
+from touchfs.core.extent import Memory
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.errors import ChangedError, FormatError, FullError, NotFoundError
-from touchfs.extent import Memory
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.media.video.frames import frames_in
+from touchfs.media.video.frame_index import frames_in
 from touchfs.media.video.probe_video import probe_video
 from touchfs.media.video.render_frames import render_frames
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.shard.options import Options
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
@@ -39,7 +41,6 @@ from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
 from touchfs.tree.videos import frame_numbers
 from touchfs.view.plan import parse_plan
-from touchfs.write.touchnet import TouchNetWriter
 
 # Of the second, no time is that of a frame.
 SEGMENTS = [{"start": 0.52, "end": 1.76, "text": "one"}, {"start": 2.02, "end": 3.5, "text": "two"}, {"start": 11.2}]
@@ -105,7 +106,7 @@ def test_segments_show_what_ffmpeg_shows(videos: Path, tmp_path: Path, pool: Dec
     video = make(videos, name)
     tree = tree_of(tar_of(tmp_path, video))
     info = probe_video(Memory(video.read_bytes()), pool)
-    times, origin = [info.to_seconds(time) for time in frames_in(info, 0, 2 * SECONDS).tolist()], 0.0
+    times, origin = [to_seconds(info, time) for time in frames_in(info, 0, 2 * SECONDS).tolist()], 0.0
     if not name.endswith(".avi"):  # of which ffprobe knows no times
         times, origin = frame_times(video), float(info.start)
     here = "segments/x/talk"
@@ -192,7 +193,7 @@ def test_what_is_found_and_rendered_is_kept(
     values = sorted(scratch.glob("*.value"))
     assert len(values) == 2
     for results in ("videos._videos", "frames._jpegs"):  # as in another process
-        monkeypatch.setattr(f"touchfs.form.video.{results}._outcomes", OrderedDict())
+        monkeypatch.setattr(f"touchfs.form.video.{results}._outcomes", BoundedCache(1 << 20))
     monkeypatch.setattr(DecodePool, "request", lambda *_, **__: pytest.fail("it is done again"))
     assert read(tree_of(source), "segments/x/talk/0000/frames/000003.jpg") == frame
     assert sorted(scratch.glob("*.value")) == values

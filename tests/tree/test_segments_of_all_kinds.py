@@ -20,14 +20,14 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.errors import FormatError
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import FormatError
 from touchfs.format import wav
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
-from touchfs.write.shar.writer import SharWriter
-from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 8000
 KEYS = ["talks/monday", "talks/tuesday", "x"]

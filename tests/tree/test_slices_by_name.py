@@ -16,7 +16,7 @@ from recordings import make
 from tars import write_tar
 from touchnet import write_speech
 
-from touchfs.errors import ChangedError, FormatError, FullError, NotFoundError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, FullError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import WouldBlockError

@@ -15,14 +15,15 @@ import pytest
 from conformance import check_reads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tars import write_tar
 from waiting import wait_until
 
-from touchfs.errors import ChangedError, NotFoundError, UsageError
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import ChangedError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree import open_shards
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 1000
 SHARD_NAMES = ("000000000", "1 é")
@@ -397,3 +398,14 @@ def test_an_id_that_does_not_fit_is_refused(speech):
     assert unpack(last.inode) == (1, 2**20 - 1, 0) and last.inode == pack(1, 2**20 - 1, 0)
     with pytest.raises(UsageError, match="1048575"):
         Tree(dataset, [1, 2**20])
+
+
+def test_the_shards_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_shards, "SHARDS_KEPT", 2)
+    for name in "abc":
+        write_tar(tmp_path / f"{name}.tar", {f"{name}.txt": b"text"})
+    shards = open_shards.OpenShards(open_dataset(str(tmp_path), in_memory=True), (1, 2, 3))
+    first = shards.get(1)
+    for shard_id in (2, 1, 3):
+        shards.get(shard_id)
+    assert shards.get(1) is first

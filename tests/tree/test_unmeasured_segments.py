@@ -13,15 +13,15 @@ import soundfile
 from recordings import decode_all, make, make_amr, sound, to_16_bits
 from tars import write_tar
 
-from touchfs.errors import FormatError
-from touchfs.extent import Extent
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Extent
 from touchfs.form.lengths import known_info
 from touchfs.indexing import open_dataset
 from touchfs.source.data import DATA
 from touchfs.tree.entry import Entry
 from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchNetWriter
 
 SEGMENTS = [{"start": 0.5, "end": 1.50003, "text": "one"}, {"start": 2, "end": 3.25, "text": "two"}, {"start": 7}]
 OPTIONS = {

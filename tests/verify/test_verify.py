@@ -14,10 +14,12 @@ from every_kind import OPTIONS, write_every_kind
 from seals import resealed_keys
 from tars import write_tar
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
 from touchfs.shard.options import Options
+from touchfs.tree import checked_view
+from touchfs.tree.tree import Tree
 from touchfs.verify.checksums import checksums_path, load_checksums
 from touchfs.verify.job import checksum, verify
 from touchfs.verify.journal import Journal
@@ -319,3 +321,43 @@ def test_without_the_library_it_says_what_to_install(tars):
     )
     assert done.returncode == 1
     assert done.stderr == "touchfs: checksums need the checksum extra: `pip install 'touchfs-shards[checksum]'`\n"
+
+
+@pytest.fixture
+def content_of(tmp_path, monkeypatch):
+    """A function that returns a content of a tree that compares files as they are read, whatever their size."""
+    monkeypatch.setattr(checked_view, "WHOLE_MAX", 0)
+
+    def content_of(path):
+        tree = Tree(open_dataset(str(tmp_path / "set")), range(1, 4), verify=True)
+        return tree.content(tree.resolve(path).inode)
+
+    return content_of
+
+
+def test_a_content_that_is_kept_is_not_read_after_it_was_found_damaged(tars, content_of):
+    write_checksums(tars)
+    size = len(FILES["s0.txt"])
+    flip_byte(tars / "a.tar", 512 + size - 1)
+    content = content_of("shards/a/s0.txt")
+    assert bytes(content.read(0, 10)) == FILES["s0.txt"][:10]
+    with pytest.raises(FormatError, match="damaged: its"):
+        content.read(size - 10, 10)
+    for read in (content.read, content.read_nowait):
+        with pytest.raises(FormatError, match="damaged: its"):
+            read(0, 10)
+
+
+def test_a_content_that_is_kept_is_compared_once(tars, content_of, monkeypatch):
+    write_checksums(tars)
+    extend, compared = checked_view.extender(), []
+
+    def counted(checksum, data):
+        compared.append(len(data))
+        return extend(checksum, data)
+
+    monkeypatch.setattr(checked_view, "extender", lambda: counted)
+    content, data = content_of("shards/a/s0.txt"), FILES["s0.txt"]
+    for read in (content.read, content.read_nowait, content.read):
+        assert bytes(read(0, len(data))) == data
+    assert sum(compared) == len(data)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.view.frame_plan import FramePlan, parse_frame_plan
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, parse_plan, span_of
 from touchfs.view.segments import is_version
 
@@ -90,19 +90,19 @@ def test_canonical_names(given: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("", "'' is none of max=, min="),
-        ("30", "'30' is none of"),
-        ("max", "'max' is none of"),
+        ("", "'' is not one of max=, min="),
+        ("30", "'30' is not one of"),
+        ("max", "'max' is not one of"),
         ("max=", "max is '', not seconds"),
-        ("max=30,", "'' is none of"),
-        ("max=30,,gap=1", "'' is none of"),
+        ("max=30,", "'' is not one of"),
+        ("max=30,,gap=1", "'' is not one of"),
         ("gap=1", "max is missing"),
         ("max=30,max=30", "max is there twice"),
-        ("max=30,Max=30", "'Max=30' is none of"),
-        ("max=30, gap=1", "' gap=1' is none of"),
-        ("max=30,speed=2", "'speed=2' is none of"),
-        ("max=30,__class__=2", "is none of"),
-        ("max=1,5", "'5' is none of"),
+        ("max=30,Max=30", "'Max=30' is not one of"),
+        ("max=30, gap=1", "' gap=1' is not one of"),
+        ("max=30,speed=2", "'speed=2' is not one of"),
+        ("max=30,__class__=2", "is not one of"),
+        ("max=1,5", "'5' is not one of"),
         ("max= 1", "not seconds"),
         ("max=1\n", "not seconds"),
         ("max=" + "9" * 200, "not seconds"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.segments.times import Times
 from touchfs.view.slice_span import SAMPLES_MAX, SliceSpan, parse_span
 

@@ -9,15 +9,15 @@ from conformance import MemorySource, check_reads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.extent import Content, Extent
+from touchfs.core.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
 from touchfs.format.metainfo import Metainfo, parse_metainfo
 from touchfs.format.wav import build_header
 from touchfs.limits import LIMITS
-from touchfs.sample import Field, SampleSegments, StoredSample
 from touchfs.segments.json_rules import segments_of_json
+from touchfs.shard.sample import Field, SampleSegments, StoredSample
 from touchfs.view import raw, segments
 from touchfs.view.file import ViewFile
 
@@ -205,7 +205,9 @@ def test_every_version_has_a_file_of_its_own(stored: dict[str, Any]) -> None:
     files = shown(speech({"info": {"segments": [stored]}}))
     names = [file.extension for file in files]
     assert len(set(names)) == len(names) == 2 + len(versions)
-    for name, text in zip(names[2:], versions.values(), strict=True):
+    for name, (version, text) in zip(names[2:], versions.items(), strict=True):
+        ending = segments.segment_ending(name.encode())
+        assert ending == segments.text_ending(version) and segments.segment_name(0, ending) == name
         assert name.startswith("0000.") and name.endswith(".txt")
         assert len(name.encode()) <= 255
         assert not set(name).intersection("/\0\n")

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
-from touchfs.errors import FormatError
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
+from touchfs.core.errors import FormatError
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
 

@@ -24,18 +24,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from touchfs import jobs
 from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
 from touchfs.bulk.replace_files import check_replaceable, locked_parents, replacing
-from touchfs.clusters.paths import is_here, path_there
-from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError, map_os_errors
-from touchfs.extent import drive
-from touchfs.format.idx import mmidx
-from touchfs.format.idx.mmidx_entries import damage_text
+from touchfs.containers.touchnet.layout import mmidx
+from touchfs.containers.touchnet.layout.mmidx_entries import damage_text
+from touchfs.core import jobs
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, UsageError, map_os_errors
+from touchfs.core.extent import drive
+from touchfs.core.location import Location
+from touchfs.core.task_paths import is_here, path_there
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.posix.atomic import SWAP_PREFIX
-from touchfs.posix.paths import is_url, resolved, shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 
@@ -68,7 +68,7 @@ class Annotations:
     ) -> None:
         self.path = path
         self.limits = limits
-        self.real_path = resolved(path)
+        self.real_path = Location.of(path).resolved
         self.names = f"{modality}.bin", f"{modality}.idx"
         self._modality = modality
         self.fingerprints = fingerprints
@@ -160,9 +160,9 @@ def put_annotations(
     """
     parents = {}
     for shard in shards:
-        if is_url(shard.path):
+        if Location.of(shard.path).is_url:
             problem = "annotations are replaced in shards of this machine only: copy them, put, and upload them"
-            raise UsageError(problem, path=shown(shard.path))
+            raise UsageError(problem, path=shard.path)
         if shard.real_path in parents:
             raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
         parents[shard.real_path] = os.path.dirname(shard.real_path)
@@ -246,7 +246,7 @@ def _match(
     if lines.left and not ignore_unknown:
         line, key = lines.first_left()
         described = "no key" if key is None else f"the key {key!r}"
-        remedy = "mend them, or leave them out with --ignore-unknown"
+        remedy = "fix them, or leave them out with --ignore-unknown"
         raise NotFoundError(f"lines for no sample: {lines.left}, first line {line + 1} with {described}; {remedy}")
     if first_missing is not None and not keep_missing:
         path, ordinal, key = first_missing

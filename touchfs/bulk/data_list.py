@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 
-from touchfs.control_characters import has_control
-from touchfs.errors import UsageError
+from touchfs.core.control_characters import has_control
+from touchfs.core.errors import UsageError
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
 from touchfs.posix.atomic import atomic_file
-from touchfs.posix.paths import absolute, is_url, resolved, shown
 
 NAME = "data.list"
 
@@ -36,13 +37,13 @@ def check_output(output: str) -> None:
     """Raise UsageError for an output that is empty, or a URL."""
     if not output:
         raise UsageError("the output is empty: is a variable unset?")
-    if is_url(output):
-        raise UsageError("shards are written to directories of this machine only: copy them there", path=shown(output))
+    if Location.of(output).is_url:
+        raise UsageError("shards are written to directories of this machine only: copy them there", path=output)
 
 
 def check_apart(source: str, output: str) -> None:
     """Raise UsageError for an output in the directory that is read: the next run would read what this one wrote."""
-    above, below = resolved(source), resolved(output)
+    above, below = Location.of(source).resolved, Location.of(output).resolved
     if os.path.isdir(above) and os.path.commonpath((above, below)) == above:
         raise UsageError(f"is in {shown(source)}, which is read: choose another output", path=output)
 
@@ -51,15 +52,16 @@ def check_inside(dataset: str, shards: Iterable[str]) -> None:
     """Raise UsageError if the `data.list` of a directory names a shard elsewhere, before that is changed: in a copy of
     a dataset, the list may still name the original. Who means that names the list itself.
     """
-    root = resolved(dataset)
+    root = Location.of(dataset).resolved
     if not os.path.isdir(root):
         return
     for shard in shards:
         # A link to a shard may be in the directory.
-        places = resolved(shard), resolved(os.path.dirname(absolute(shard)))
+        location = Location.of(shard)
+        places = location.resolved, Location.of(os.path.dirname(location.absolute.path)).resolved
         if not any(Path(place).is_relative_to(root) for place in places):
-            problem = f"its {NAME} names {shown(shard)}, which is elsewhere: mend it, or name the list to change that"
-            raise UsageError(problem, path=shown(dataset))
+            problem = f"its {NAME} names {shown(shard)}, which is elsewhere: fix it, or name the list to change that"
+            raise UsageError(problem, path=dataset)
 
 
 def write_data_list(directory: str | os.PathLike[str], output: str, shards: Sequence[str], datatypes: str) -> None:

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import time
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 # A worker notices quickly that its parent was killed.
 _PATIENCE_SECONDS = 3.0

@@ -15,11 +15,12 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from touchfs.bulk.locks import lock
 from touchfs.bulk.unfinished import PLAN
-from touchfs.errors import SourceError, UsageError
-from touchfs.posix.atomic import SWAP_PREFIX
+from touchfs.core.errors import SourceError, UsageError
+from touchfs.posix.atomic import SWAP_PREFIX, sync
 from touchfs.posix.exchange import exchange
 from touchfs.posix.trust import INDEX_DIRECTORY
 
@@ -111,16 +112,16 @@ def _replacing(parent: str, directory: str, names: Collection[str]) -> Iterator[
             yield new
             for name in names:
                 _keep_status(os.path.join(directory, name), os.path.join(new, name))
-                _sync(os.path.join(new, name))
+                sync(Path(new, name))
             _keep_status(directory, new)
-            _sync(new)
+            sync(Path(new))
             exchange(directory, new)
-            _sync(parent)
+            sync(Path(parent))
             _move_others(new, directory, names)
         finally:
             shutil.rmtree(new)
     except OSError as error:
-        raise SourceError(f"cannot be written anew: {error.strerror or error}", path=directory) from error
+        raise SourceError(f"cannot be replaced: {error.strerror or error}", path=directory) from error
 
 
 def _link_others(old: str, new: str, names: Collection[str]) -> None:
@@ -157,11 +158,3 @@ def _keep_status(old: str, new: str) -> None:
             raise SourceError(problem, path=old) from error
     shutil.copystat(old, new)
     os.utime(new)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

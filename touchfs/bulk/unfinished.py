@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from touchfs.bulk.locks import lock
-from touchfs.errors import ChangedError, SourceError, UsageError
+from touchfs.core.errors import ChangedError, SourceError, UsageError
 from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX, is_being_written
 
 PLAN = ".touchfs-pack.json"

@@ -22,15 +22,15 @@ from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import NO_SAMPLE, Table
-from touchfs.control_characters import has_control
-from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
+from touchfs.core.control_characters import has_control
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, map_os_errors
+from touchfs.core.names import shown_extension
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
-from touchfs.names import shown_extension
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 8
+VERSION = 9
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -80,10 +80,10 @@ class Facts:
     damage.
 
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
-    `unmeasured` samples can be found: indexing looked at no more than their headers. With
-    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files that
-    version 0.1 put into other samples. `labels` are the class labels of a table; `classes` are the names of the classes
-    of each column that has some.
+    `unmeasured` samples can be found: indexing looked at no more than their headers. Those of `measured` samples were
+    read. With `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files
+    that once were in other samples. `labels` are the class labels of a table; `classes` are the names of the classes of
+    each column that has some.
     """
 
     files: Files
@@ -98,6 +98,7 @@ class Facts:
     endings: Endings = NO_ENDINGS
     segments: int = 0
     unmeasured: int = 0
+    measured: int = 0
     regrouped: int = 0
     labels: Labels | None = None
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -106,7 +107,8 @@ class Facts:
 # The types of facts in a header. A float may be written as an integer by another tool.
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
-        ("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured", "regrouped"), (int,)
+        ("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured", "measured", "regrouped"),
+        (int,),
     ),
     "report": (str,),
     "seconds": (float, int),

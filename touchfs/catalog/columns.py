@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.derived import DERIVED, DerivedNumbers, Implied, KindOrder, Parents, Suffixes
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column, Integers
 from touchfs.format.arrow.mapped_file import Batch
 

@@ -22,13 +22,13 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs import jobs
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.keys import BLOCK, HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, join_identities
 from touchfs.catalog.table import NO_SAMPLE
-from touchfs.errors import FormatError
-from touchfs.names import hash_of, quote
+from touchfs.core import jobs
+from touchfs.core.errors import FormatError
+from touchfs.core.names import hash_of, quote
 from touchfs.posix.atomic import TEMPORARY_PREFIX, write_error
 from touchfs.posix.trust import atomic_own_file
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from touchfs.names import SUFFIX_MAX
+from touchfs.core.names import SUFFIX_MAX
 
 # A tar may have as many suffixes as members; more than this are not compared.
 _SUFFIXES_MAX = 64

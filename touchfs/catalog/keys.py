@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from touchfs.errors import ChangedError, FormatError, map_os_errors
+from touchfs.core.errors import ChangedError, FormatError, map_os_errors
 from touchfs.posix.trust import open_trusted
 from touchfs.source.mapped import map_file
 

@@ -11,7 +11,7 @@ from touchfs.catalog.columns import Omitted
 from touchfs.catalog.derived import DERIVED, NO_SAMPLE
 from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.table import DIRECTORY
-from touchfs.form.tables.row import pack_ordinal
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.format.arrow.mapped_file import Batch
 
 

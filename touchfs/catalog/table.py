@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.columns import Omitted, as_array, restore, take
 from touchfs.catalog.derived import NO_SAMPLE
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.names import is_name, plain_path
 from touchfs.format.arrow.mapped_file import Batch
-from touchfs.names import is_name, plain_path
 
 __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
 
@@ -305,4 +305,4 @@ class Table:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < end and self.name(low) == name else None
+        return low if low < end and bytes(data[starts[low] : starts[low + 1]]) == name else None

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from touchfs.catalog.derived import ROWS_MAX
 from touchfs.catalog.directory_tree import DirectoryTree
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.names import plain_path
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
-from touchfs.names import plain_path
 
 _NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
 _BLOCK = 1 << 14

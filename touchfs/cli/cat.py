@@ -9,8 +9,8 @@ import click
 
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.errors import TouchfsError, UsageError
-from touchfs.extent import Buffer
+from touchfs.core.errors import TouchfsError, UsageError
+from touchfs.core.extent import Buffer
 from touchfs.tree.tree import Entry, Tree
 
 PIECE = 1 << 20

@@ -9,6 +9,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
+from touchfs.core.location import Location
 from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
 from touchfs.verify.job import checksum, totals
@@ -30,7 +31,7 @@ def command(path: str, workers: Workers, force: bool, read_options: ReadOptions)
       touchfs checksum shards/
     """
     dataset = open_indexed(path, read_options, must_keep=True)
-    place = index_place(path, in_place=read_options.in_place)
+    place = index_place(Location.of(path), in_place=read_options.in_place)
     with executor(workers.at_most(len(dataset.shards)), [path], [place]) as pool, progress_bar("reading") as progress:
         verdicts = checksum(dataset, read_options.options, pool, progress, force=force)
         total = totals(verdicts, lambda line: complain(f"touchfs: {line}"))

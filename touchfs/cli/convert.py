@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from touchfs.bulk.convert.job import convert
-from touchfs.bulk.convert.shar import SharTarget
-from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.job import TARGETS, convert
 from touchfs.bulk.convert.target import Target
-from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
+from touchfs.bulk.convert.touchnet import DATATYPES
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.dataset_argument import PATH
@@ -32,33 +30,50 @@ from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
+from touchfs.core.errors import UsageError
 from touchfs.dataset import counted
-from touchfs.errors import UsageError
 from touchfs.features import Features
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
 
 SAMPLES_PER_SHARD = 1000
-# The options that only some targets have, with their names in the constructors.
-_OPTIONS: dict[str, dict[str, str]] = {
-    "tar": {"shard_size": "bytes_per_shard", "index": "create_index"},
-    "shar": {},
-    "touch": {"datatypes": "datatypes", "audio_resample": "rate", "resample_in": "arithmetic"},
-}
-_TARGETS: dict[str, Callable[..., Target]] = {
-    "touch": TouchTarget,
-    "tar": TarTarget,
-    "shar": SharTarget,
+# The settings of targets that have options of other names.
+_SETTINGS = {
+    "shard_size": "bytes_per_shard",
+    "index": "create_index",
+    "audio_resample": "rate",
+    "resample_in": "arithmetic",
 }
 _INTERLEAVED = {"tar": "wds", "parquet": "parquet"}
 _TABLES = ("arrow", "lance", "parquet")
 _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
+_TARGET_LINES = "\n".join(f"  {name:<8} {target.words}" for name, target in TARGETS.items())
+_HELP = f"""Write a dataset as shards of another kind.
+
+Samples keep their order and their keys.
+
+\b
+{_TARGET_LINES}
+  arrow    Arrow shards: the columns of a table, else one for each kind of file
+  lance    a Lance dataset with the same columns
+  parquet  Parquet files with the same columns
+
+--features names other columns for arrow, lance and parquet.
+
+If the target cannot store a field, the error names the sample. In archives a dot in the last part of a key becomes %2E,
+and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
+
+\b
+Example:
+  touchfs convert shards/ tars/ --to tar
+  touchfs convert tars/ shar/ --to shar
+"""
 
 
-@click.command("convert")
+@click.command("convert", help=_HELP)
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice([*_TARGETS, *_TABLES]), required=True, help="Kind of shards to write.")
+@click.option("--to", "kind", type=click.Choice([*TARGETS, *_TABLES]), required=True, help="Kind of shards to write.")
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),
@@ -68,7 +83,7 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
     "--shard-size",
     type=click.IntRange(1),
     metavar="BYTES",
-    help="tar, arrow, parquet: begin a new shard after this many bytes.",
+    help="Not touch, shar and lance: begin a new shard after this many bytes.",
 )
 @click.option("--index", is_flag=True, default=None, help="tar: also write indexes OUT/000000.tar.idx, …")
 @click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: contents. [default: {DATATYPES[0]}]")
@@ -122,28 +137,7 @@ def command(
     limits: Limits,
     **target_options: Any,
 ) -> int:
-    """Write a dataset as shards of another kind.
-
-    Samples keep their order and their keys.
-
-    \b
-      touch    TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo
-      tar      WebDataset tars: each file that `touchfs ls` shows, unchanged
-      shar     Lhotse Shar: cuts with recordings, supervisions, arrays
-      arrow    Arrow shards: the columns of a table, else one for each kind of file
-      lance    a Lance dataset with the same columns
-      parquet  Parquet files with the same columns
-
-    --features names other columns for arrow, lance and parquet.
-
-    If the target cannot store a field, the error names the sample. In tars a dot in the last part of a key becomes %2E,
-    and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
-
-    \b
-    Example:
-      touchfs convert shards/ tars/ --to tar
-      touchfs convert tars/ shar/ --to shar
-    """
+    """Parse the options, convert, and print what was written."""
     options = Options(
         sample_rate,
         key_rule,
@@ -222,11 +216,13 @@ def _convert_to_table(
 
 
 def _target(kind: str, samples_per_shard: int | None, limits: Limits, options: dict[str, Any]) -> Target:
-    chosen: dict[str, Any] = {} if kind == "tar" else {"limits": limits}
+    settings = signature(TARGETS[kind].make).parameters
+    chosen: dict[str, Any] = {"limits": limits} if "limits" in settings else {}
     for option, value in options.items():
-        if option not in _OPTIONS[kind]:
+        setting = _SETTINGS.get(option, option)
+        if setting not in settings:
             raise UsageError(f"--{option.replace('_', '-')} cannot be used with --to {kind}")
-        chosen[_OPTIONS[kind][option]] = value
+        chosen[setting] = value
     if "bytes_per_shard" not in chosen:
         samples_per_shard = samples_per_shard or SAMPLES_PER_SHARD
-    return _TARGETS[kind](samples_per_shard=samples_per_shard, **chosen)
+    return TARGETS[kind].make(samples_per_shard=samples_per_shard, **chosen)

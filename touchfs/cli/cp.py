@@ -11,10 +11,10 @@ from touchfs.cli.cat import pieces
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import complain
-from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError, SourceError, UsageError
+from touchfs.core.extent import Buffer
+from touchfs.core.names import REPORT
 from touchfs.indexing.report import summary
-from touchfs.names import REPORT
 from touchfs.tree.tree import Entry, Tree
 
 

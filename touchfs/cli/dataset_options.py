@@ -10,25 +10,28 @@ from typing import Any
 
 import click
 
-from touchfs.cli.interleaved_options import interleaved_options
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
-from touchfs.errors import FormatError, map_os_errors
+from touchfs.core.errors import FormatError, map_os_errors
+from touchfs.core.location import Location, absolute_directory
 from touchfs.limits import Limits, parse_size
-from touchfs.posix.paths import absolute_directory, is_url
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import (
+    ERROR,
     FIRST_DOT,
     FIRST_RULE,
     FLAT,
     INTERLEAVED,
+    ITEM_POLICIES,
     LAST_DOT,
     NESTED,
     SEGMENT_RULES,
     Decompress,
     Options,
 )
+from touchfs.source.named.addresses import is_address
+from touchfs.source.named.locations import Locations
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch
 
 
@@ -65,7 +68,7 @@ segments_option = click.option(
 
 
 def _audio_root(context: click.Context, parameter: click.Parameter, root: str | None) -> str | None:
-    if root is not None and not is_url(root):
+    if root is not None and not Location.of(root).is_url:
         click.Path(exists=True, file_okay=False).convert(root, parameter, context)
     return None if root is None else absolute_directory(root)
 
@@ -141,7 +144,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `dataset_options`, for a command with another option `--kind`."""
+    """Like `dataset_options`, for a command with another option `--kind`."""
 
     @sample_rate_option
     @key_rule_option
@@ -174,7 +177,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         multiple=True,
         help="Also trust indexes and states that USER wrote. [default: root, you; with --in-place the data's owner]",
     )
-    @limit_options("json", "decoded", "window", "decode_seconds")
+    @limit_options("json", "decoded", "decode_seconds")
     @progress_option
     @wraps(function)
     def command(
@@ -216,3 +219,31 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))
 
     return command
+
+
+def _absolute_locations(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    Locations(allowed=given)  # raises UsageError for what is no location
+    return tuple(absolute_directory(each) if is_address(each) else os.path.abspath(each) for each in given)
+
+
+def interleaved_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options for interleaved samples but `--kind`. The command gets `on_error` and `allowed_locations`."""
+    for decorate in (
+        click.option(
+            "--allow-location",
+            "allowed_locations",
+            multiple=True,
+            callback=_absolute_locations,
+            metavar="PREFIX",
+            help="Directory or URL below which files may lie that interleaved samples name. Can be repeated.",
+        ),
+        click.option(
+            "--on-error",
+            type=click.Choice(ITEM_POLICIES),
+            default=ERROR,
+            show_default=True,
+            help="What to do with an item of interleaved/ whose bytes cannot be found.",
+        ),
+    ):
+        function = decorate(function)
+    return function

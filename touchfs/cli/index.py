@@ -12,16 +12,19 @@ from typing import Any
 
 import click
 
-from touchfs import jobs
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
+from touchfs.containers.tar.layout.grouping import Dialect
+from touchfs.core import jobs
+from touchfs.core.errors import SourceError, UsageError
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
 from touchfs.dataset import counted
-from touchfs.errors import SourceError, UsageError
-from touchfs.format.tar.grouping import Dialect
+from touchfs.idxpack.write import write_pack
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_place, make_place
 from touchfs.indexing.published.fetch import published_beside
@@ -29,8 +32,6 @@ from touchfs.indexing.published.publish import publish_index
 from touchfs.indexing.serving import why_unservable
 from touchfs.peers import job as native
 from touchfs.peers.job import Task, TaskResult
-from touchfs.peers.pack import write_pack
-from touchfs.posix.paths import absolute, check_url, is_url, shown
 from touchfs.source.data import find_type
 from touchfs.source.upload import check_writable
 
@@ -80,7 +81,7 @@ def catalogs(
     Without --full, the length of an MP3 and the like is found when one of its segments is needed. The exit status is 1
     if a shard has errors; the others are indexed.
 
-    The index is in your cache directory. With --output, others can have it: whoever mounts a URL finds by himself
+    The index is in your cache directory. With --output, others can have it: a mount of a URL finds by itself
     what `touchfs index --in-place URL` has written to .touchfs-index/ there.
 
     \b
@@ -97,11 +98,12 @@ def catalogs(
         raise UsageError("--output is for the index of one DATASET")
     status = 0
     for path in paths:
-        prefix = _prefix(path, output, read_options)
+        location = Location.parse(path)
+        prefix = _prefix(location, output, read_options)
         if prefix and read_options.options.split is not None:
             raise UsageError("an index for others is of all splits: omit --split")
-        in_place = read_options.in_place and not is_url(path)
-        make_place(place := index_place(path, in_place=in_place))
+        in_place = read_options.in_place and not location.is_url
+        make_place(place := index_place(location, in_place=in_place))
         indexed: list[str] = []
         with executor(workers, [path], [place]) as pool, progress_bar(f"indexing {path}") as progress:
             dataset = open_dataset(
@@ -129,14 +131,13 @@ def catalogs(
     return status
 
 
-def _prefix(path: str, output: str | None, read_options: ReadOptions) -> str:
+def _prefix(source: Location, output: str | None, read_options: ReadOptions) -> str:
     """The directory or URL to which the index is written for others, or "". Raises UsageError if it is not writable."""
-    if output is None and not (read_options.in_place and is_url(path)):
+    if output is None and not (read_options.in_place and source.is_url):
         return ""
-    target = absolute(path if output is None else output)
-    check_url(target)
-    check_writable(target)
-    return published_beside(target) if output is None else target
+    target = (source if output is None else Location.parse(output)).absolute
+    check_writable(target.path)
+    return published_beside(target) if output is None else target.path
 
 
 @click.group("index", cls=_Index, subcommand_metavar="DATASET… | COMMAND [ARGS]…")
@@ -281,7 +282,7 @@ def _index(
     tasks = native.plan(found, output_dir)
     if check:
         return _run(native.check, tasks, workers)
-    if output_dir is not None and is_url(output_dir):
+    if output_dir is not None and Location.of(output_dir).is_url:
         check_writable(output_dir)
     elif output_dir is not None:
         try:

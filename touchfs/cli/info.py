@@ -14,13 +14,13 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import say
-from touchfs.control_characters import quote_name
+from touchfs.core.control_characters import quote_name
+from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
-from touchfs.errors import TouchfsError
+from touchfs.indexing.dataset_path import split_dataset_path
 from touchfs.indexing.serving import first_reason, why_unservable
-from touchfs.shard.open import column_types
-from touchfs.tables.partition import partition_types
+from touchfs.tables.values.partition import partition_types
 
 ERRORS_SHOWN = 10
 VALUES_SHOWN = 8
@@ -28,20 +28,23 @@ COLUMNS_SHOWN = 20
 
 
 @click.command("info")
-@click.argument("path", metavar="DATASET", type=PATH)
+@click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--strict", is_flag=True, hidden=True, expose_value=False)  # what is always so since version 0.2
 @dataset_options
-def command(path: str, as_json: bool, read_options: ReadOptions) -> int:
+def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
     """Print the size of a dataset and its errors.
 
-    The exit status is 1 if any shard has errors, also in interleaved/.
+    With PATH, such as shards/NAME, it is that of this shard alone, and no other is indexed. The exit status is 1 if any
+    shard has errors, also in interleaved/.
 
     \b
     Example:
       touchfs info shards/
+      touchfs info shards/:shards/000000000
     """
-    dataset = open_indexed(path, read_options)
+    path, below = split_dataset_path(location)
+    dataset = open_indexed(path, read_options, below=below)
     status = 1 if why_unservable(dataset, strict=True) else 0
     facts, formats = dataset.facts(), recording_formats(dataset)
     if as_json:
@@ -104,7 +107,7 @@ def _columns(dataset: Dataset) -> dict[str, str]:
     of_directories = partition_types(shard.partition for shard in dataset.shards)
     for shard in dataset.shards:
         with suppress(TouchfsError):
-            if types := column_types(shard.path, shard.files):
+            if types := shard.known.column_types:
                 return types | {name: kind for name, kind in of_directories.items() if name not in types}
     return {}
 

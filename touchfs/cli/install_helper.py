@@ -10,7 +10,7 @@ import click
 
 from touchfs.cli.mount_helper import HELPER
 from touchfs.cli.terminal import complain, say
-from touchfs.errors import OutputExistsError, SourceError, UnwritableError
+from touchfs.core.errors import OutputExistsError, SourceError, UnwritableError
 from touchfs.posix.atomic import TEMPORARY_PREFIX
 
 

@@ -15,11 +15,11 @@ from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
-from touchfs.clusters.paths import path_there
+from touchfs.core.errors import UsageError
+from touchfs.core.task_paths import path_there
 from touchfs.dataset import counted
-from touchfs.errors import UsageError
-from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
 from touchfs.limits import LIMITS, Limits
+from touchfs.shard.options import ERROR, ITEM_POLICIES
 
 WDS, PARQUET = "wds", "parquet"
 _WDS_ONLY = frozenset(
@@ -132,7 +132,9 @@ def interleave_shards(
 
     `reading` are options of the reader, None or empty if they are not given.
     """
-    from touchfs import interleaved  # first: it says which extra is missing
+    from touchfs.interleaved import InterleavedFilter, Pipeline  # first: it says which extra is missing
+
+    # isort: split
     from touchfs.bulk.interleave.job import interleave
     from touchfs.interleaved.known_fields import check_fields
     from touchfs.interleaved.open import kind_of, open_interleaved, open_writer
@@ -148,7 +150,7 @@ def interleave_shards(
         progress_bar("interleaving") as progress,
     ):
         locations = tuple(path_there(pool, location) for location in locations)
-        filters = tuple(interleaved.InterleavedFilter(each, locations) for each in where)
+        filters = tuple(InterleavedFilter(each, locations) for each in where)
         writer = open_writer(
             kind or found,
             path_there(pool, output),
@@ -156,7 +158,7 @@ def interleave_shards(
             locations=locations,
             limits=limits,
         )
-        report = interleave(interleaved.Pipeline(reader, filters, writer), output, executor=pool, progress=progress)
+        report = interleave(Pipeline(reader, filters, writer), output, executor=pool, progress=progress)
     before = report.shards - report.written
     resumed = f" ({before} of an earlier run)" if before else ""
     counts = f"{counted(report.samples, 'sample')}, {counted(report.rows, 'item')}"

@@ -13,10 +13,10 @@ import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import Token
 from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
 from touchfs.node.order.partition import KEEP, TAILS
-from touchfs.token import Token
 
 Pairs = Iterator[tuple[Token, Any]]
 # Samples whose files are fetched before they are written.
@@ -47,8 +47,6 @@ PREFETCHED = 16
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
 @click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
 @click.option("--save-state", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
-@click.option("--token-in", type=click.Path(), hidden=True)  # the name of --resume in version 0.1
-@click.option("--token-out", type=click.Path(), hidden=True)  # that of --save-state
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
 @dataset_options
@@ -65,8 +63,6 @@ def command(
     take: int | None,
     resume: str | None,
     save_state: str | None,
-    token_in: str | None,
-    token_out: str | None,
     kind: str,
     strict: bool,
     read_options: ReadOptions,
@@ -83,10 +79,9 @@ def command(
       touchfs iterate shards/ --shuffle 7 --take 3 --resume state.json --save-state state.json
     """
     from touchfs import node
-    from touchfs.select.selection import Selector
+    from touchfs.select.selector import Selector
     from touchfs.select.survivors import survivors_directory
 
-    resume, save_state = resume or token_in, save_state or token_out
     if resume is not None and epoch is not None:
         raise UsageError("--resume already determines the epoch: leave out --epoch")
     dataset = open_indexed(path, read_options)
@@ -137,7 +132,7 @@ def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
     `touchfs convert`.
     """
     from touchfs.bulk.convert.names import quote_key
-    from touchfs.format.tar.header import build_header, end_of_archive, padding
+    from touchfs.containers.tar.layout.header import build_header, end_of_archive, padding
     from touchfs.node.transform.sample_files import prefetched
 
     size = 0

@@ -15,11 +15,11 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.stored_iterators import open_stored
-from touchfs.control_characters import quote_name
+from touchfs.core.control_characters import quote_name
+from touchfs.core.errors import FormatError, TouchfsError, UsageError
+from touchfs.core.token import from_json
 from touchfs.dataset import counted
-from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.iterators.store_place import StateDatabase
-from touchfs.token import from_json
 
 
 class NamedIterators(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from touchfs.cli.seconds import Seconds
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.limits import LIMITS, Limits, parse_size
 
 
@@ -39,7 +39,6 @@ def _limit(name: str, default: int, description: str) -> Callable[[Callable[...,
 _LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
     "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
-    "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
     "decode_seconds": click.option(
         "--decode-timeout",
         type=Seconds(0, min_open=True),
@@ -59,11 +58,11 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
         def command(
             max_json: int = LIMITS.json,
             max_decoded: int = LIMITS.decoded,
-            decode_window: int = LIMITS.window,
             decode_timeout: float = LIMITS.decode_seconds,
             **others: Any,
         ) -> Any:
-            return function(**others, limits=Limits(max_json, max_decoded, decode_window, decode_timeout))
+            limits = Limits(max_json, max_decoded, decode_seconds=decode_timeout)
+            return function(**others, limits=limits)
 
         decorated: Callable[..., Any] = command
         for name in reversed(names):

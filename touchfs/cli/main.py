@@ -17,8 +17,8 @@ import click
 from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import complain, discard_stdout, log_to_stderr, open_closed_streams
-from touchfs.errors import MountError, TouchfsError, UsageError
-from touchfs.extras import DISTRIBUTION
+from touchfs.core.errors import MountError, TouchfsError, UsageError
+from touchfs.core.extras import DISTRIBUTION
 from touchfs.source.remote import SESSION_VARIABLE
 
 if TYPE_CHECKING:

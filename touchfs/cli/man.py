@@ -1,4 +1,8 @@
-"""touchfs man"""
+"""touchfs man
+
+The package click-man was tried. It writes 1 page of 49, because our commands are imported when they are needed; it cuts
+summaries at 45 characters, fills the lines of examples and of exit statuses, and has no section 8.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ import click
 from touchfs.cli.main import group
 from touchfs.cli.mount_helper import command as mount_helper
 from touchfs.cli.terminal import say
-from touchfs.errors import map_os_errors
-from touchfs.extras import DISTRIBUTION
+from touchfs.core.errors import map_os_errors
+from touchfs.core.extras import DISTRIBUTION
 from touchfs.posix.atomic import atomic_file
 
 _COMMANDS_SECTION, _ADMINISTRATION_SECTION = "1", "8"

@@ -11,8 +11,8 @@ from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import complain
+from touchfs.core.errors import UsageError, map_os_errors
 from touchfs.dataset import counted
-from touchfs.errors import UsageError, map_os_errors
 from touchfs.indexing.serving import warn_of_errors, why_unservable
 from touchfs.lists.content import list_pieces
 from touchfs.lists.kinds import CATALOG, LEFT_OUT, NAMES

@@ -16,12 +16,12 @@ from touchfs.cli.limit_options import limit_options
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
+from touchfs.containers.touchnet.reader import METAINFO_NAMES, fingerprints
+from touchfs.core.errors import NotFoundError
 from touchfs.dataset import counted
-from touchfs.errors import NotFoundError
 from touchfs.format.idx import INDEX_SUFFIX
 from touchfs.limits import Limits
-from touchfs.shard.find import find_shards
-from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
+from touchfs.registry.find import find_shards
 
 
 @click.group("meta", no_args_is_help=False)

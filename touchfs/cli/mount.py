@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
+from touchfs.cli.mounted_dataset import BACKGROUND, TOUCH, WAIT, open_mounted
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.seconds import Seconds
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import announce, exit_at_once, log_to_stderr
-from touchfs.errors import MountError
-from touchfs.extras import install_hint
+from touchfs.core.errors import MountError
+from touchfs.core.extras import install_hint
+from touchfs.core.location import Location
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
-from touchfs.posix.paths import absolute, shown
 from touchfs.shard.options import Decompress
 
 if TYPE_CHECKING:
@@ -60,10 +62,13 @@ def number(value: str) -> int:
     help="These options as in /etc/fstab: --log-level=debug is log_level=debug. See docs/mounting.md.",
 )
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
-@click.option("-d", "--trace", is_flag=True, help="-f, --log-level debug, and libfuse's trace of requests on stderr.")
+@click.option("-d", "--trace", is_flag=True, help="-f, --log-level debug, and a line for each request on stderr.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
-@click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio needs --workers 1.")
-@click.option("--read-only", is_flag=True, help="Allow no writes, so the mount has no iterators.")
+@click.option(
+    "--control",
+    metavar="DIR|none",
+    help="Where to mount the control files, to which .touchfs leads; none leaves out them and the iterators.",
+)
 @click.option("--noexec", is_flag=True, help="Mount with noexec. No file can be executed in any case.")
 @click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
 @click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
@@ -81,7 +86,6 @@ def number(value: str) -> int:
 @click.option(
     "--dmask", type=octal, metavar="MODE", help="Permission bits to remove from directories. [default: --umask]"
 )
-@click.option("--no-xattr", is_flag=True, help="Disable extended attributes. `ls -l` requests some for every file.")
 @click.option("--path-prefix", metavar="DIR", help="Prefix of the paths that iterators print. [default: MOUNTPOINT]")
 @click.option(
     "--control-mode",
@@ -105,6 +109,19 @@ def number(value: str) -> int:
 )
 @click.option("--prefetch", is_flag=True, help="Fetch all shards of other stores to this machine, in the background.")
 @click.option("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
+@click.option(
+    "--indexing",
+    type=click.Choice([WAIT, BACKGROUND, TOUCH]),
+    help="Index shards before the mount is there (wait), meanwhile (background), or when somebody looks into them "
+    "(touch). [default: background; for data of other machines touch; with --strict, --verify, --state-store wait]",
+)
+@click.option(
+    "--indexing-walk",
+    type=click.IntRange(0),
+    metavar="N",
+    default=100,
+    help="With --indexing touch, shards that a program may index a minute by listing them, as find does. 0: no limit.",
+)
 @click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
 @click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
 @state_database_options
@@ -120,10 +137,10 @@ def number(value: str) -> int:
     help="Serve the mount's numbers to Prometheus at a port of this machine (0: a free one) or a unix socket.",
 )
 @click.option("--metrics-public", is_flag=True, help="Serve them at all addresses of this machine.")
-@click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, help="Replace a worker that is stuck for this long.")
+@click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, hidden=True)  # a worker stuck so long is replaced
 @click.option("--verify", is_flag=True, help="Compare files with the checksums that `touchfs checksum` has written.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
-@click.option("--wait-timeout", type=Seconds(1), default=600.0, help="Seconds to wait until the mount is ready.")
+@click.option("--wait-timeout", type=Seconds(1), default=600.0, hidden=True)  # for the mount to be ready
 @dataset_options
 def command(
     path: str,
@@ -131,8 +148,7 @@ def command(
     foreground: bool,
     trace: bool,
     workers: int,
-    loop: str,
-    read_only: bool,
+    control: str | None,
     noexec: bool,
     list_by_key: bool,
     allow_other: bool,
@@ -143,13 +159,14 @@ def command(
     umask: int | None,
     fmask: int | None,
     dmask: int | None,
-    no_xattr: bool,
     path_prefix: str | None,
     control_mode: int,
     durability: str,
     prefetch_steps: int,
     prefetch: bool,
     prefetch_rate: str | None,
+    indexing: str | None,
+    indexing_walk: int,
     no_index_cache: bool,
     state_dir: str | None,
     state_database: StateDatabase | None,
@@ -165,9 +182,9 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed first. Compressed
-    shards are decompressed while the others are served. The command returns when the mount answers; the mount continues
-    in the background.
+    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed, and compressed ones
+    decompressed, while the others are served. The command returns when the mount answers; the mount continues in the
+    background.
     MOUNTPOINT may be /dev/fd/N, a descriptor of /dev/fuse that somebody else has mounted.
 
     \b
@@ -186,19 +203,19 @@ def command(
     """
     try:
         with imports():
+            from touchfs_mount.beside.indexing import BackgroundIndexer
             from touchfs_mount.beside.prefetching import Prefetcher
-            from touchfs_mount.beside.preparing import Preparer
             from touchfs_mount.control.facts import ControlOptions
-            from touchfs_mount.daemon.logs import LogOptions
+            from touchfs_mount.logs.logs import LogOptions
             from touchfs_mount.mounting import mounting
-            from touchfs_mount.mounting.libfuse import MountOptions
-            from touchfs_mount.mounting.mountpoint import resolve
-            from touchfs_mount.mounting.passed import adopt, passed_descriptor
             from touchfs_mount.mounting.request import MountRequest
+            from touchfs_mount.mountpoints.mountpoint import resolve
+            from touchfs_mount.mountpoints.options import MountOptions
+            from touchfs_mount.mountpoints.passed import adopt, passed_descriptor
             from touchfs_mount.numbers.sockets import parse_address
             from touchfs_mount.requests import access
     except ImportError as error:
-        from touchfs_mount.mounting.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
+        from touchfs_mount.mountpoints.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
 
         raise MountError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
@@ -207,10 +224,11 @@ def command(
         ) from error
     if not mountpoint:
         raise click.UsageError("the mount point is empty: is a variable unset?")
-    if loop == "trio" and workers > 1:
-        raise click.UsageError("--loop trio needs --workers 1")
-    if state_database is not None and read_only:
-        raise click.UsageError("--read-only leaves out the iterators, so leave out --state-store, too")
+    if control == "":
+        raise click.UsageError("--control is empty: is a variable unset?")
+    has_control = control != "none"
+    if state_database is not None and not has_control:
+        raise click.UsageError("--control none leaves out the iterators, so leave out --state-store, too")
     if metrics_public and metrics is None:
         raise click.UsageError("--metrics-public needs --metrics")
     if allow_other and allow_root:
@@ -222,13 +240,25 @@ def command(
     read_options = deferred = replace(read_options, in_memory=no_index_cache)
     if read_options.options.decompress is Decompress.NOW:
         deferred = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
+    if needing := [
+        name for name, given in (("strict", strict), ("verify", verify), ("state-store", state_database)) if given
+    ]:
+        if indexing not in (None, WAIT):
+            raise click.UsageError(f"--{needing[0]} needs all shards indexed, so leave out --indexing {indexing}")
+        indexing = WAIT
     descriptor = passed_descriptor(mountpoint)
+    control_descriptor = None if control is None else passed_descriptor(control)
+    if control_descriptor is not None and descriptor is None:
+        raise click.UsageError(
+            "--control /dev/fd/N needs a mount point /dev/fd/M, which somebody else has mounted, too"
+        )
     options = MountOptions(
         path=mountpoint if descriptor is not None else resolve(mountpoint),
-        fsname=shown(absolute(path)) if fsname is None else fsname,
+        fsname=Location.of(path).absolute.shown if fsname is None else fsname,
         workers=workers,
-        trio_loop=loop == "trio",
-        read_only=read_only,
+        has_control=has_control,
+        control=control if has_control and control_descriptor is None else None,
+        control_descriptor=control_descriptor,
         noexec=noexec,
         allow_other=allow_other,
         allow_root=allow_root,
@@ -238,26 +268,33 @@ def command(
     )
     if descriptor is not None:
         options = adopt(options, descriptor, path_prefix)
+    indexer = BackgroundIndexer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory)
     is_fixed = any(each is not None for each in (uid, gid, umask, fmask, dmask))
     request = MountRequest(
         source=path,
-        open_dataset=lambda path: open_indexed(path, deferred, read_options.timeout_seconds or PATIENCE_SECONDS),
-        preparer=Preparer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory),
+        open_dataset=partial(
+            open_mounted,
+            read_options=deferred,
+            patience_seconds=read_options.timeout_seconds or PATIENCE_SECONDS,
+            when=indexing,
+            index_all=indexer.ask,
+        ),
+        indexer=indexer,
         prefetcher=prefetcher,
-        index_dir=index_place(path, in_place=read_options.in_place),
+        index_dir=index_place(Location.of(path), in_place=read_options.in_place),
         options=options,
         split=read_options.options.split,
         state_dir=state_dir,
         state_database=state_database,
         log=LogOptions("debug" if trace else log_level, None if log_file is None else os.path.abspath(log_file)),
-        xattrs=not no_xattr,
         strict=strict,
         verify=verify,
+        listings_max=indexing_walk,
         control=ControlOptions(
             path_prefix,
             control_mode,
             durability == "fsync",
-            iterators=not read_only,
+            iterators=has_control,
             list_by_key=list_by_key,
             prefetch_steps=prefetch_steps,
         ),

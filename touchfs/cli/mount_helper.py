@@ -9,7 +9,7 @@ import click
 
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.mount import command as mount_command
-from touchfs.posix.paths import absolute
+from touchfs.core.location import Location
 
 HELPER = "mount.touchfs"
 TYPES = ("touchfs", "fuse.touchfs")
@@ -40,7 +40,7 @@ def command(
     options = [argument for each in mount_options for argument in ("-o", each)]
     if namespace is not None:
         fake_option = ["-f"] if fake else []
-        paths = (absolute(path), os.path.abspath(mountpoint))  # nsenter goes to the root directory
+        paths = (Location.of(path).absolute.path, os.path.abspath(mountpoint))  # nsenter goes to the root directory
         arguments = [sys.argv[0], *fake_option, *options, "--", *paths]
         os.execvp("nsenter", ["nsenter", f"--mount={namespace}", "--", *arguments])
     arguments = [*options, "--", path, mountpoint]

@@ -12,20 +12,19 @@ from difflib import get_close_matches
 import click
 
 # Words of mount(8) that are the default here, or that are for mount(8) and service managers. `touchfs mount` always
-# sets noatime, nosuid, nodev and default_permissions.
+# sets ro, noatime, nosuid, nodev and default_permissions.
 _DROPPED = (
     *("defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner", "group", "nogroup"),
     *("nofail", "_netdev", "comment", "suid", "nosuid", "dev", "nodev", "sync", "async", "silent", "loud"),
     *("default_permissions", "atime", "noatime", "relatime", "norelatime", "strictatime", "nostrictatime"),
-    *("lazytime", "nolazytime", "diratime", "nodiratime"),
+    *("lazytime", "nolazytime", "diratime", "nodiratime", "ro", "rw"),
 )
 _DROPPED_PREFIXES = ("x-", "X-")
-_ALIASES = {"ro": "read_only"}
 # Of two opposite words the last one counts.
-_OPPOSITES = {"rw": "read_only", "exec": "noexec"}
+_OPPOSITES = {"exec": "noexec"}
 _REFUSED = {
-    "max_read": "libfuse would end the mount",
-    "io_uring": "it calls handlers on threads that Python does not know",
+    "max_read": "the kernel and touchfs agree on it",
+    "read_only": "every mount is, and `control=none` leaves out the control files",
     "auto_unmount": "touchfs unmounts when it ends",
     "setuid": "mount.fuse3 does it, for the type fuse.touchfs",
     "drop_privileges": "mount.fuse3 does it, for the type fuse.touchfs",
@@ -61,7 +60,6 @@ class MountCommand(click.Command):
         for word in words:
             written, has_value, value = word.partition("=")
             name = written.replace("-", "_")
-            name = _ALIASES.get(name, name)
             if name in _REFUSED:
                 raise click.UsageError(f"-o {written} cannot be used: {_REFUSED[name]}")
             if written.startswith(_ENVIRONMENT):
@@ -74,7 +72,7 @@ class MountCommand(click.Command):
                     raise click.UsageError(f"-o {written} needs a value: {written}=VALUE")
                 found.append((name, f"{option.opts[-1]}={value}" if has_value else option.opts[-1]))
             elif name not in _DROPPED and not written.startswith(_DROPPED_PREFIXES):
-                raise click.UsageError(_unknown(written, name, [*options, *_ALIASES, *_DROPPED]))
+                raise click.UsageError(_unknown(written, name, [*options, *_DROPPED]))
         return [argument for _, argument in found]
 
     def words(self) -> dict[str, click.Option]:
@@ -88,8 +86,9 @@ def complete_words(context: click.Context, parameter: click.Parameter, incomplet
     before, comma, last = incomplete.rpartition(",")
     if not isinstance(context.command, MountCommand):
         return []
-    options = {name: name if option.is_flag else f"{name}=" for name, option in context.command.words().items()}
-    words = sorted([*options.values(), *_ALIASES, "rw", "nofail", "_netdev"])
+    shown = {name: option for name, option in context.command.words().items() if not option.hidden}
+    options = [name if option.is_flag else f"{name}=" for name, option in shown.items()]
+    words = sorted([*options, "ro", "nofail", "_netdev"])
     return [f"{before}{comma}{word}" for word in words if word.startswith(last.replace("-", "_"))]
 
 

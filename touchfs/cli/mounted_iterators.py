@@ -7,17 +7,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from touchfs.errors import NotFoundError, SourceError, UsageError
+from touchfs.core.errors import NotFoundError, SourceError, UsageError
 
 _CONTROL = os.path.join(".touchfs", "iterators")
 
 
 def is_mount(path: str) -> bool:
-    """True if `path` is a mount with iterators. Raises UsageError for a read-only mount."""
+    """True if `path` is a mount with iterators. Raises UsageError for a mount without control files."""
     if os.path.isdir(os.path.join(path, _CONTROL)):
         return True
-    if os.path.isfile(os.path.join(path, ".touchfs", "info")):
-        raise UsageError("a read-only mount has no iterators: use the dataset's own path", path=path)
+    with suppress(OSError):
+        os.getxattr(path, "user.touchfs.info")
+        raise UsageError("this mount has no control files: use the dataset's own path", path=path)
     return False
 
 

@@ -15,7 +15,7 @@ from tempfile import gettempdir
 from typing import Any, TypeVar
 
 from touchfs.cli.terminal import log_to_stderr
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.posix import interpreter
 from touchfs.posix.threads import start_thread
 

@@ -9,8 +9,8 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say
+from touchfs.core.errors import TouchfsError
 from touchfs.dataset import counted
-from touchfs.errors import TouchfsError
 from touchfs.source.pace import Pace
 from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, remote_files
 

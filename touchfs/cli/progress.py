@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from touchfs.cli.service_progress import reported
-from touchfs.control_characters import one_line
-from touchfs.progress import Progress
+from touchfs.core.control_characters import one_line
+from touchfs.core.progress import Progress
+from touchfs.posix.service_manager import ServiceManager
 
 BYTES, SAMPLES = "bytes", "samples"
 PLAIN_SECONDS = 5.0
-_OPTION = "touchfs.progress"
+_OPTION = "touchfs.core.progress"
 _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
@@ -39,11 +39,20 @@ def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
     """Yield a function that takes the amount done and the total, and shows them as `--progress` says. A service manager
-    gets them, too.
+    gets them, too. Once the block has ended it does nothing: work may go on that nobody waits for.
     """
-    what = one_line(what)
+    what, is_shown = one_line(what), True
     with _shown(what, unit) as shown:
-        yield reported(what, shown)
+        report = reported(what, shown)
+
+        def update(done: int, total: int) -> None:
+            if is_shown:
+                report(done, total)
+
+        try:
+            yield update
+        finally:
+            is_shown = False
 
 
 @contextmanager
@@ -67,6 +76,33 @@ def _shown(what: str, unit: str) -> Iterator[Progress]:
             drawn[0](done, total)
 
         yield update
+
+
+# The start may take this much longer after each progress: some steps report nothing in between.
+EXTENSION_SECONDS = 300
+EVERY_SECONDS = 2.0
+
+
+def reported(what: str, shown: Progress, clock: Callable[[], float] = monotonic) -> Progress:
+    """A progress callback that calls `shown`, and also reports to the service manager if there is one.
+
+    The report extends the time limit of the start, and shows in `systemctl status`. It is sent every `EVERY_SECONDS`
+    while there is progress: work that hangs reports nothing, and its service fails.
+    """
+    manager = ServiceManager.of_environment()
+    if not manager.address:
+        return shown
+    due, reported_at = 0.0, (-1, -1)
+
+    def progress(done: int, total: int) -> None:
+        nonlocal due, reported_at
+        shown(done, total)
+        if clock() >= due and (done, total) != reported_at:
+            due, reported_at = clock() + EVERY_SECONDS, (done, total)
+            percent = 100 * done // total if total else 0
+            manager.notify(f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}", f"STATUS={what}: {percent}%")
+
+    return progress
 
 
 class PlainLines:

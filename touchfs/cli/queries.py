@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from touchfs.posix.paths import keep_query
+from touchfs.core.location import keep_query
 
 _OPTION = re.compile(r"(--[\w-]+=)(.*)", re.DOTALL)
 _WORD = re.compile(r"([\w-]+=)((?:https?|zip)(?:\+https?)?://.*)", re.DOTALL | re.IGNORECASE)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from touchfs.cli.seconds import Seconds
+from touchfs.cli.status import counts
 from touchfs.cli.terminal import say
-from touchfs.dataset import counted
-from touchfs.errors import FormatError, MountError
+from touchfs.core.errors import FormatError, MountError
 
 if TYPE_CHECKING:
     from touchfs.posix.mounts import Mount
@@ -35,8 +35,8 @@ def command(mountpoint: str, wait_seconds: float) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs reload /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT, resolve
     from touchfs_mount.mounting.status import whole_at
+    from touchfs_mount.mountpoints.mountpoint import EXIT_TIMEOUT, resolve
 
     from touchfs.posix.processes import is_stopped
 
@@ -58,13 +58,13 @@ def command(mountpoint: str, wait_seconds: float) -> None:
         info = _info(path, max(0.0, deadline - time.monotonic()))
     if info["reload_error"] is not None:
         raise MountError(info["reload_error"], path=path)
-    say(f"{path} is read anew ({counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')})")
+    say(f"{path} is read again ({counts(info)})")
 
 
 def _info(path: str, wait_seconds: float = 0.0) -> dict[str, Any]:
     """The mount's `.touchfs/info`. Waits for it at least `ANSWER_SECONDS`. Raises MountError."""
-    from touchfs_mount.mounting.mount_info import parse_info
     from touchfs_mount.mounting.status import ANSWER_SECONDS, read_control_file
+    from touchfs_mount.mountpoints.mount_info import parse_info
 
     try:
         return parse_info(read_control_file(path, "info", max(wait_seconds, ANSWER_SECONDS)))
@@ -74,7 +74,7 @@ def _info(path: str, wait_seconds: float = 0.0) -> dict[str, Any]:
 
 def _send_sighup(mounted: Mount, pid: int) -> None:
     """Send SIGHUP to the supervisor. Any other process would be killed by it."""
-    from touchfs_mount.mounting.mount_info import zygotes
+    from touchfs_mount.mountpoints.mount_info import zygotes
 
     if not zygotes(pid, mounted.device):
         message = f"its process {pid} is in another container, or another user's"

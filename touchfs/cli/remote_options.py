@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from touchfs.cli.seconds import Seconds
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.location import Location
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
 from touchfs.limits import parse_size
-from touchfs.posix.paths import absolute, check_url
 from touchfs.source.remote.options import (
     FILE_VARIABLE,
     IMMUTABLE_VARIABLE,
@@ -49,8 +49,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(index_prefix: str | None = None, **others: Any) -> Any:
         if index_prefix is not None:
-            check_url(index_prefix)
-            os.environ[INDEX_VARIABLE] = absolute(index_prefix)
+            os.environ[INDEX_VARIABLE] = Location.parse(index_prefix).absolute.path
         return function(**others)
 
     return command

@@ -7,13 +7,14 @@ import signal
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_listed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
+from touchfs.core.urls import shown
 from touchfs.indexing.in_memory import discard
 from touchfs.indexing.serving import why_unservable
-from touchfs.posix.paths import shown
 
 
 @click.command("serve")
@@ -38,7 +39,8 @@ from touchfs.posix.paths import shown
 def command(source: str, address: str, token_file: str | None, answers: int, read_options: ReadOptions) -> None:
     """Serve a dataset over HTTP and WebDAV, read-only.
 
-    For machines without FUSE, for browsers, and for programs that read URLs. Ctrl-C ends it.
+    For machines without FUSE, for browsers, and for programs that read URLs. A shard is indexed when somebody looks
+    into it. Ctrl-C ends it.
 
     \b
     Example:
@@ -54,9 +56,10 @@ def command(source: str, address: str, token_file: str | None, answers: int, rea
     token = None if token_file is None else read_token(token_file)
     if token is None and not place.is_loopback:
         raise click.UsageError(f"--http {address}: other machines reach it, so it needs --token-file")
-    dataset = open_indexed(source, read_options)
-    if problem := why_unservable(dataset):
-        raise SourceError(problem, path=shown(source))
+    with progress_bar("indexing") as progress:
+        dataset = open_listed(source, read_options, progress)
+    if dataset.is_indexed and (problem := why_unservable(dataset)):
+        raise SourceError(problem, path=source)
     server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)), answers)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)

@@ -9,7 +9,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import say
-from touchfs.control_characters import quote_name
+from touchfs.core.control_characters import quote_name
 
 
 @click.command("stat")

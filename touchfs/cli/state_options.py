@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 
 def state_database_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,9 +32,8 @@ def state_database_options(function: Callable[..., Any]) -> Callable[..., Any]:
         database = None
         if state_store is not None:
             from touchfs.iterators.store_place import StateDatabase
-            from touchfs.store.postgres.address import parse_address
 
-            database = StateDatabase(parse_address(state_store), state_name or "")
+            database = StateDatabase.parse(state_store, state_name or "")
         return function(*arguments, state_database=database, **others)
 
     return command

@@ -13,8 +13,8 @@ import click
 
 from touchfs.cli.progress import BYTES, amount
 from touchfs.cli.terminal import say
-from touchfs.control_characters import one_line
-from touchfs.errors import FormatError
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import FormatError
 
 if TYPE_CHECKING:
     from touchfs_mount.numbers.snapshot import Latencies, Snapshot
@@ -23,7 +23,6 @@ _WATCH_SECONDS = 1.0
 # Metrics without labels, in the order of the table.
 _COUNTS = (
     ("in flight", "requests_in_flight"),
-    ("contents made", "contents_made_total"),
     ("renderings", "renderings_total"),
     ("iterator steps", "iterator_steps_total"),
     ("restarts", "worker_restarts_total"),
@@ -52,8 +51,8 @@ def command(mountpoint: str, watch: bool, as_json: bool) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs stats /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import resolve
     from touchfs_mount.mounting.status import whole_at
+    from touchfs_mount.mountpoints.mountpoint import resolve
 
     path = whole_at(resolve(mountpoint)).point
     if as_json and watch:

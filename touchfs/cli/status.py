@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,8 +32,8 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs status
     """
-    from touchfs_mount.mounting.mountpoint import resolve
     from touchfs_mount.mounting.status import PROBLEMS, list_mounts, whole_at
+    from touchfs_mount.mountpoints.mountpoint import resolve
 
     path = None if mountpoint is None else resolve(mountpoint)
     found = list_mounts(path, wait_seconds)
@@ -58,7 +58,7 @@ def _lines(status: MountStatus) -> list[str]:
     info = status.info
     if not info:
         return lines
-    content = f"{info['kind']}, {counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')}"
+    content = f"{info['kind']}, {counts(info)}"
     processes = ", ".join(map(str, status.workers)) or "not to be seen here"
     lines += [
         f"  content     {content}",
@@ -70,6 +70,16 @@ def _lines(status: MountStatus) -> list[str]:
     if status.read_ahead_kb is not None:
         lines.append(f"  read-ahead  {status.read_ahead_kb} KiB")
     return lines
+
+
+def counts(info: dict[str, Any]) -> str:
+    """The shards and samples of a mount, or how many shards are indexed yet."""
+    shards, samples = counted(info["shards"], "shard"), info["samples"]
+    return (
+        f"{shards}, {info['indexed_shards']:,} indexed yet"
+        if samples is None
+        else f"{shards}, {counted(samples, 'sample')}"
+    )
 
 
 def _health(status: MountStatus) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from touchfs.cli.terminal import say
-from touchfs.control_characters import quote_name
+from touchfs.core.control_characters import quote_name
+from touchfs.core.errors import SourceError
 from touchfs.dataset import counted
-from touchfs.errors import SourceError
 from touchfs.limits import parse_size
 from touchfs.storage import StoredItem, items_to_prune, list_storage, remove
 

@@ -8,13 +8,13 @@ from contextlib import closing, contextmanager
 
 from touchfs.cli.dataset_argument import open_indexed
 from touchfs.cli.dataset_options import ReadOptions
+from touchfs.core.errors import NotFoundError
+from touchfs.core.token import from_json
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.errors import NotFoundError
 from touchfs.iterators.iterators import Iterators
-from touchfs.iterators.store_place import StateDatabase
+from touchfs.iterators.store_place import StateDatabase, fleet_store
 from touchfs.store.place import STATE_SUFFIX, state_path
 from touchfs.store.store import StateStore
-from touchfs.token import from_json
 
 
 @contextmanager
@@ -25,10 +25,8 @@ def open_stored(
     dataset, split = open_indexed(path, read_options), read_options.options.split
     local, store = state_path(path, STATE_SUFFIX, state_dir, split), None
     if state_database is not None:
-        from touchfs.store.postgres.store import PostgresStore
-
         place = state_database.place(path, split, os.path.dirname(local))
-        store = PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint)
+        store = fleet_store(place, lambda: DatasetSamples(dataset).fingerprint)
     with closing(store or StateStore(local)) as opened:
         yield StoredIterators(Iterators(opened, dataset))
 

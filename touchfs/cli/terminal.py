@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import click
 
-from touchfs.control_characters import LineFormatter, one_line
-from touchfs.posix.paths import without_secrets
+from touchfs.core.control_characters import LineFormatter, one_line
+from touchfs.core.urls import without_secrets
 
 
 def say(text: str) -> None:

@@ -8,7 +8,7 @@ import time
 
 import click
 
-from touchfs.errors import MountError
+from touchfs.core.errors import MountError
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +32,10 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     Example:
       touchfs umount /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import abort as abort_requests
-    from touchfs_mount.mounting.mountpoint import resolve, unmount, wait_for_end
     from touchfs_mount.mounting.status import other_owner, touchfs_at, whole_at
+    from touchfs_mount.mountpoints import control_place
+    from touchfs_mount.mountpoints.mountpoint import abort as abort_requests
+    from touchfs_mount.mountpoints.mountpoint import resolve, unmount, wait_for_end
 
     from touchfs.posix.mounts import mounts
 
@@ -43,7 +44,10 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
+        control = control_place.find(mounted)
         if abort:
+            if control is not None:  # it ends with the other one
+                abort_requests(control)
             abort_requests(mounted)
         # Programs keep their open files in an aborted mount: it would be busy.
         if lazy or abort:
@@ -55,11 +59,13 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
             message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
             log.warning(message, path)
+        if control is not None:
+            control_place.clean_after(control)
 
 
 def _unmount_unused(path: str) -> None:
     """Unmount what no program uses, or MountError with the names of those that do."""
-    from touchfs_mount.mounting.mountpoint import unmount, users
+    from touchfs_mount.mountpoints.mountpoint import unmount, users
 
     until = time.monotonic() + LOOK_SECONDS
     while True:

@@ -13,6 +13,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
+from touchfs.core.location import Location
 from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
 from touchfs.verify.indexes import verify_files, verify_keys
@@ -40,7 +41,7 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
       touchfs verify shards/
     """
     dataset = open_indexed(path, read_options)
-    place = index_place(path, in_place=read_options.in_place)
+    place = index_place(Location.of(path), in_place=read_options.in_place)
     # An index that could not be kept is in memory, and so is the journal.
     journal = Journal(os.path.dirname(dataset.shards[0].catalog) if dataset.shards else place, dataset)
     problems: list[str] = []

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from touchfs.errors import TouchfsError
-from touchfs.posix.paths import absolute, is_url
-from touchfs.shard.find import find_shards
+from touchfs.core.errors import TouchfsError
+from touchfs.core.location import Location
+from touchfs.registry.find import find_shards
 
 
 class Workers(NamedTuple):
@@ -114,8 +114,9 @@ def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] =
     if workers.scheduler is not None:
         from touchfs.clusters.dask import cluster
 
-        places = list(dict.fromkeys(map(absolute, [*sees, *(shard for path in sees for shard in _shards_at(path))])))
-        directories = list(dict.fromkeys(_directory_of(path) for path in writes if not is_url(path)))
+        data = [*sees, *(shard for path in sees for shard in _shards_at(path))]
+        places = list(dict.fromkeys(Location.of(path).absolute.path for path in data))
+        directories = list(dict.fromkeys(_directory_of(path) for path in writes if not Location.of(path).is_url))
         with cluster(workers.scheduler, workers.processes, places, directories) as there:
             yield there
         return
@@ -132,7 +133,7 @@ def _shards_at(path: str) -> list[str]:
     """The shards of a dataset, which may be elsewhere, as a list names them; none if that is no dataset."""
     try:
         return find_shards(path)
-    except TouchfsError:  # is said by whoever reads it
+    except TouchfsError:  # the process that reads it tells it
         return []
 
 

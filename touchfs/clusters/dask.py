@@ -1,6 +1,6 @@
-"""Connect to a Dask scheduler, or start one on this machine, as an executor for `touchfs.jobs`.
+"""Connect to a Dask scheduler, or start one on this machine, as an executor for `touchfs.core.jobs`.
 
-Dask sends pickles, so a scheduler is trusted wholly: whoever can reach it can run any code on its workers, and here.
+Dask sends pickles, so a scheduler is trusted wholly: anyone who can reach it can run any code on its workers, and here.
 Data never gets that trust.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from touchfs.clusters.executor import ClusterExecutor
 from touchfs.clusters.worker_checks import FILES_MAX, compare, marked, view_machine
-from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
-from touchfs.extras import install_hint
-from touchfs.posix.paths import shown
+from touchfs.core.errors import LostWorkerError, MissingExtraError, UsageError
+from touchfs.core.extras import install_hint
+from touchfs.core.urls import shown
 
 # The scheduler that is started here, for the time of a command.
 LOCAL = "local"
@@ -60,7 +60,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
         except (OSError, ValueError, TypeError) as error:
             with suppress(AttributeError):  # it may fail before there is one
                 client._loop_runner.stop()  # a constructor that fails leaves its thread running
-            raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=shown(scheduler)) from error
+            raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=scheduler) from error
         if scheduler == LOCAL:
             client.register_plugin(LocalWorker())
         executor = ClusterExecutor(client, shown(scheduler))
@@ -81,7 +81,7 @@ def _check_address(scheduler: str) -> None:
         host, port = "", 0
     if not host or not 0 < port <= _PORT_MAX:
         problem = "is no address of a Dask scheduler: write tcp://HOST:PORT, tls://HOST:PORT, or local"
-        raise UsageError(problem, path=shown(scheduler))
+        raise UsageError(problem, path=scheduler)
 
 
 def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], writes: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], write
             answers = executor.run_on_all(view_machine, sees, markers)
         except OSError as error:  # also CommClosedError and TimeoutError
             message = f"the connection to the Dask scheduler ended: {error}"
-            raise LostWorkerError(message, path=shown(scheduler)) from error
+            raise LostWorkerError(message, path=scheduler) from error
     if not answers:
         raise UsageError("the Dask scheduler has no workers: start some with `dask worker`", path=scheduler)
     for worker, answer in answers.items():

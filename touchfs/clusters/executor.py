@@ -1,4 +1,4 @@
-"""An executor over a Dask client: `concurrent.futures` as `touchfs.jobs` uses it, with our errors.
+"""An executor over a Dask client: `concurrent.futures` as `touchfs.core.jobs` uses it, with our errors.
 
 Dask gives the tasks of a lost worker to others. A task that has lost several workers, perhaps because it needs too much
 memory, fails alone (`LostTaskError`).
@@ -16,7 +16,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
-from touchfs.errors import LostTaskError, LostWorkerError
+from touchfs.core.errors import LostTaskError, LostWorkerError
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import NamedTuple
 
-from touchfs.errors import TouchfsError, map_os_errors
-from touchfs.extras import DISTRIBUTION
-from touchfs.names import hex_digest
-from touchfs.posix.paths import shown
+from touchfs.core.errors import TouchfsError, map_os_errors
+from touchfs.core.extras import DISTRIBUTION
+from touchfs.core.names import hex_digest
+from touchfs.core.urls import shown
 from touchfs.source.data import Look
 from touchfs.source.store import FileType, StoredEntry
 

@@ -1,4 +1,8 @@
-"""A dataset: shards in order, each with its catalog, and an index of keys over all. `touchfs.indexing` opens one."""
+"""A dataset: shards in order, each with its catalog, and an index of keys over all. `touchfs.indexing` opens one.
+
+At first it is the list of its shards. A shard is indexed when somebody looks into it, and all of them when something is
+asked for that all have a part in: a count, a key, an order.
+"""
 
 from __future__ import annotations
 
@@ -6,60 +10,57 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple, Protocol
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.key_endings import Endings, may_clash
 from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
 from touchfs.catalog.table_builder import encode_key
-from touchfs.errors import ChangedError, FormatError, SourceError
+from touchfs.core.errors import ChangedError, FormatError, SourceError
+from touchfs.core.names import hash_of, hex_digest, plain_path, quote
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import can_be_cut
-from touchfs.names import hash_of, hex_digest, plain_path, quote
-from touchfs.shard.directory.left_out import LeftOutFiles
-from touchfs.shard.directory.splits import in_order
-from touchfs.shard.open import kind_name, open_source
-from touchfs.shard.tables.lance_files import is_lance
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.registry.containers import PARQUET, Container
+from touchfs.registry.directory.left_out import LeftOutFiles
+from touchfs.registry.directory.splits import in_order
+from touchfs.registry.open import KnownShard
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
+from touchfs.tables.shards.lance_files import is_lance
 
 _TABLES_KEPT = 64
+# Facts that need all shards.
+_OF_ALL_SHARDS = (
+    *("samples", "hours", "samples_of_unknown_duration", "segments", "bytes", "index_overhead_percent"),
+    *("by_key", "damaged_samples", "shards_with_errors"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """The facts about a shard that are known without opening its catalog.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedShard:
+    """A shard as it is known before it is indexed.
 
-    `name` is its unique directory name in the tree. Sizes are in bytes; `seconds` and `timed` are the total duration
-    and the number of the samples whose duration is known. `segments` counts those of all samples, `unmeasured` the
-    samples whose recording has to be read to know its length, `regrouped` the files that version 0.1 put into other
-    samples.
-    `report` is the text of its ERROR.txt, "" if nothing is wrong. `split` is its split, "" if it is of none, and
-    `directory` the directory of that below `shards/`, as `train/`, if the dataset has shards of several splits.
-    `partition` has the values of its directories (`touchfs.tables.partition`).
+    `name` is its unique directory name in the tree, and `catalog` the path where its catalog is, or will be. `split` is
+    its split, "" if it is of none, and `directory` the directory of that below `shards/`, as `train/`, if the dataset
+    has shards of several splits. `partition` has the values of its directories (`touchfs.tables.values.partition`).
     """
 
     name: str
     path: str
+    container: Container
     files: dict[str, Fingerprint]
     catalog: str
-    samples: int
-    seconds: float
-    size: int
-    index_size: int
-    catalog_size: int
-    damaged: int
-    report: str
-    timed: int
-    endings: Endings
-    segments: int
-    unmeasured: int
-    regrouped: int = 0
     split: str = ""
     directory: str = ""
     partition: str = ""
+
+    @property
+    def known(self) -> KnownShard:
+        """The shard itself, without what its catalog says of it."""
+        return KnownShard(self.path, self.container, self.files)
 
     def path_in(self, view: str) -> str:
         """The path of its directory in a view, relative to the root of the tree."""
@@ -71,80 +72,249 @@ class Shard:
         return max((fingerprint.mtime_ns for fingerprint in self.files.values()), default=0)
 
     @property
+    def version(self) -> str:
+        """A hash that changes when a file of the shard changes, and with all that is in the name of its catalog: the
+        options, and the version of catalogs.
+        """
+        listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in self.files.items()]
+        return _hashed([*listed, os.path.basename(self.catalog)])
+
+    @property
     def identity(self) -> str:
         """A hash that changes when a file of the shard or a row of its catalog changes. Shard ids are assigned by it.
 
-        Rows also depend on everything in the catalog's name: the options, and the version of catalogs; and on whether
-        all recordings were read.
+        It does not change when the shard is indexed, unless lengths of recordings are read.
         """
-        listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in self.files.items()]
-        unmeasured = [f"unmeasured {self.unmeasured}"] if self.unmeasured else []
-        message = "\0".join([*listed, os.path.basename(self.catalog), *unmeasured])
-        return hex_digest(message.encode(errors="surrogateescape"))
+        return self.version
+
+    @property
+    def is_cache_of_lance(self) -> bool:
+        """True if the shard is a Lance cache, whose samples may be nothing but JSON."""
+        return METADATA_FILE in self.files and is_lance(self.files)
+
+    @property
+    def may_have_items(self) -> bool:
+        """True if the shard is of a kind that can have interleaved samples."""
+        return self.container.keys_are_paths or self.container is PARQUET
+
+    def source(self, name: str) -> StoredFile:
+        """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""
+        return self.known.open_source(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard(ListedShard):
+    """The facts about an indexed shard that are known without opening its catalog.
+
+    Sizes are in bytes; `seconds` and `timed` are the total duration and the number of the samples whose duration is
+    known. `segments` counts those of all samples, `unmeasured` the samples whose recording has to be read to know its
+    length, and `measured` those whose recording was; `regrouped` counts the files that once were in other samples.
+    `report` is the text of its ERROR.txt, "" if nothing is wrong.
+    """
+
+    samples: int
+    seconds: float
+    size: int
+    index_size: int
+    catalog_size: int
+    damaged: int
+    report: str
+    timed: int
+    endings: Endings
+    segments: int
+    unmeasured: int
+    measured: int = 0
+    regrouped: int = 0
+
+    @property
+    def identity(self) -> str:
+        """See `ListedShard.identity`."""
+        return _hashed([self.version, f"measured {self.measured}"]) if self.measured else self.version
 
     @property
     def may_have_videos(self) -> bool:
         """True if the shard is a Lance cache, and its samples are nothing but JSON."""
-        is_cache = METADATA_FILE in self.files and is_lance(self.files)
-        return self.samples > 0 and is_cache and self.endings.suffixes == (".json",)
+        return self.samples > 0 and self.is_cache_of_lance and self.endings.suffixes == (".json",)
 
-    def source(self, name: str) -> StoredFile:
-        """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""
-        return open_source(self.path, name, self.files)
+
+def _hashed(facts: Sequence[str]) -> str:
+    return hex_digest("\0".join(facts).encode(errors="surrogateescape"))
+
+
+class IndexedShards(NamedTuple):
+    """All shards of a dataset, indexed, and what is made from all of them.
+
+    `keys` is the index of keys, or the reason why there is none. `interleaved` has the same shards with other catalogs,
+    those of interleaved samples: only shards that have such samples, None if no shard has any. `moved_from` is the
+    source path when the data were indexed, or "" if they have not been moved. `damaged` are files of the index that
+    were damaged, and made again.
+    """
+
+    shards: tuple[Shard, ...]
+    keys: Keys | str
+    interleaved: Dataset | None = None
+    moved_from: str = ""
+    damaged: Sequence[str] = ()
+
+
+class Indexer(Protocol):
+    """Indexes the shards of a dataset when they are needed."""
+
+    def shard(self, position: int) -> Shard:
+        """The shard at a position, indexed now if it is not yet. Raises SourceError if no index can be written."""
+        ...
+
+    def all(self) -> IndexedShards:
+        """All shards, and what needs all. Raises as `shard`."""
+        ...
+
+    def has(self, position: int) -> bool:
+        """Whether the shard at a position is indexed by now, by this process or another one."""
+        ...
 
 
 class Dataset:
-    """Shards in order. `keys` is the index of keys, or the reason why there is none. `limits` bound what is read.
+    """Shards in order. `listed` is what was found; those that are indexed already are `Shard`s. `index` has the
+    catalogs, or makes them when they are needed.
 
-    `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
-    paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
-    `left_out` is what the search for its shards left out. `split` is the split that was asked for, None for all shards.
-    `index_again` makes the catalog of a shard again if it is damaged; without it that is an error. `damaged` are files
-    of the index that were damaged, and made again, when the dataset was opened.
-    `interleaved` has the same shards with other catalogs, those of interleaved samples: only shards that have such
-    samples, None if no shard has any.
+    `limits` bound what is read. `unseen` are the paths of shards that did not answer when the dataset was opened: the
+    facts about them are from an earlier opening. `left_out` is what the search for its shards left out. `split` is the
+    split that was asked for, None for all shards. `index_again` makes the catalog of a shard again if it is damaged;
+    without it that is an error.
     """
 
-    interleaved: Dataset | None = None
     left_out: LeftOutFiles = LeftOutFiles()
-    damaged: Sequence[str] = ()
 
     def __init__(
         self,
         source: str,
-        shards: Sequence[Shard],
-        keys: Keys | str,
+        listed: Sequence[ListedShard],
+        index: Indexer | IndexedShards,
         limits: Limits = LIMITS,
-        moved_from: str = "",
         unseen: Collection[str] = frozenset(),
         split: str | None = None,
         index_again: Callable[[Shard], None] | None = None,
     ) -> None:
         self.source = source
         self.split = split
-        self.moved_from = moved_from
         self.unseen = unseen
         self.limits = limits
         self.index_again = index_again
-        self.shards = tuple(shards)
-        self.keys = keys
-        self._tables: dict[int, Table] = {}
-        self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
+        self.listed = tuple(listed)
+        self._index = index
+        self._one: BoundedCache[int, Shard] = BoundedCache(len(self.listed))
+        self._all: BoundedCache[None, IndexedShards] = BoundedCache(1)
+        self._tables: BoundedCache[int, Table] = BoundedCache(_TABLES_KEPT)
+        self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.listed)}
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        shards: Sequence[Shard],
+        keys: Keys | str,
+        limits: Limits = LIMITS,
+        unseen: Collection[str] = frozenset(),
+        split: str | None = None,
+        index_again: Callable[[Shard], None] | None = None,
+    ) -> Dataset:
+        """The dataset of shards that are indexed."""
+        return cls(source, shards, IndexedShards(tuple(shards), keys), limits, unseen, split, index_again)
+
+    @property
+    def is_indexed(self) -> bool:
+        """True if all shards are indexed, and nothing of it waits for that."""
+        return isinstance(self._index, IndexedShards)
+
+    @property
+    def indexed(self) -> IndexedShards:
+        """All shards with what needs all. Those that are not indexed yet are indexed now.
+
+        Raises SourceError if no index can be written.
+        """
+        index = self._index
+        if not isinstance(index, IndexedShards):
+            index = self._index = self._all.get(None, index.all)
+        return index
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """All shards, as `indexed`."""
+        return self.indexed.shards
+
+    def shard(self, position: int) -> Shard:
+        """The shard at a position, which is indexed now if it is not yet. Raises as `indexed`."""
+        index = self._index
+        if isinstance(index, IndexedShards):
+            return index.shards[position]
+        return self._one.get(position, lambda: index.shard(position))
+
+    def index_by(self, wrap: Callable[[Indexer], Indexer]) -> None:
+        """Have another indexer around the one of this dataset, unless all is indexed."""
+        if not isinstance(self._index, IndexedShards):
+            self._index = wrap(self._index)
+
+    @property
+    def indexed_count(self) -> int:
+        """How many shards are indexed by now, by this process or another one."""
+        return sum(map(self.has_index, range(len(self.listed))))
+
+    def has_index(self, position: int) -> bool:
+        """Whether the shard at a position is indexed by now, by this process or another one."""
+        index = self._index
+        return isinstance(index, IndexedShards) or position in self._one or index.has(position)
+
+    @property
+    def unindexed(self) -> list[ListedShard]:
+        """The shards that were not indexed when the dataset was opened."""
+        return [] if self.is_indexed else [shard for shard in self.listed if not isinstance(shard, Shard)]
+
+    @property
+    def indexed_so_far(self) -> list[Shard]:
+        """The shards that this process knows to be indexed by now. Indexes none."""
+        if self.is_indexed:
+            return [*self.shards]
+        listed = {position: shard for position, shard in enumerate(self.listed) if isinstance(shard, Shard)}
+        return [*(listed | dict(self._one.items())).values()]
+
+    @property
+    def keys(self) -> Keys | str:
+        """See `IndexedShards`."""
+        return self.indexed.keys
+
+    def without_keys(self, reason: str) -> None:
+        """Have no index of keys from now on."""
+        self._index = self.indexed._replace(keys=reason)
+
+    @property
+    def interleaved(self) -> Dataset | None:
+        """See `IndexedShards`."""
+        return self.indexed.interleaved
+
+    @property
+    def moved_from(self) -> str:
+        """See `IndexedShards`."""
+        return self.indexed.moved_from
+
+    @property
+    def damaged(self) -> Sequence[str]:
+        """See `IndexedShards`."""
+        return self.indexed.damaged
 
     def in_directory(self, name: str) -> list[int]:
         """The positions of the shards in the directory of a split in `shards/`; empty if there is no such directory."""
-        return [position for position, shard in enumerate(self.shards) if shard.directory == f"{name}/"]
+        return [position for position, shard in enumerate(self.listed) if shard.directory == f"{name}/"]
 
     def sources(self) -> Iterator[StoredFile]:
         """The files of all shards."""
-        return (shard.source(name) for shard in self.shards for name in shard.files)
+        return (shard.source(name) for shard in self.listed for name in shard.files)
 
     def catalog(self, position: int) -> Catalog:
         """Map the catalog of the shard at a position. One that is damaged is made again first.
 
         Raises ChangedError if it was replaced since the dataset was opened, and as `Catalog` and `index_again`.
         """
-        shard = self.shards[position]
+        shard = self.shard(position)
         try:
             catalog = Catalog(shard.catalog, shard.path)
         except FormatError:
@@ -153,7 +323,7 @@ class Dataset:
             self.index_again(shard)
             catalog = Catalog(shard.catalog, shard.path)
         if dict(catalog.facts.files) != shard.files or catalog.facts.unmeasured != shard.unmeasured:
-            raise ChangedError("its catalog was made anew: `touchfs reload`, or mount again", path=shard.path)
+            raise ChangedError("its catalog was rebuilt: `touchfs reload`, or mount again", path=shard.path)
         return catalog
 
     def find(self, key: str) -> list[Holder]:
@@ -176,15 +346,7 @@ class Dataset:
 
     def _table(self, position: int) -> Table:
         """The table of all files of a shard, from a cache of the last `_TABLES_KEPT`."""
-        table = self._tables.get(position)
-        if table is None:
-            table = self._tables[position] = self.catalog(position).tables["shards"]
-            if len(self._tables) > _TABLES_KEPT:
-                del self._tables[next(iter(self._tables))]
-        return table
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_tables": {}}
+        return self._tables.get(position, lambda: self.catalog(position).tables["shards"])
 
     def __str__(self) -> str:
         return f"{counted(len(self.shards), 'shard')}, {counted(self.samples, 'sample')}"
@@ -247,9 +409,16 @@ class Dataset:
         return extra / self.size if self.size else 0.0
 
     def facts(self) -> dict[str, object]:
-        """The values that `touchfs info` and `.touchfs/info` print, by name."""
+        """The values that `touchfs info` and `.touchfs/info` print, by name. Waits for nothing: most are None until all
+        shards are indexed.
+        """
+        if not self.is_indexed:
+            kinds = ", ".join(sorted({shard.container.name for shard in self.listed}))
+            known = {"kind": kinds, "shards": len(self.listed), "indexed_shards": self.indexed_count}
+            left_out = {"left_out": [each._asdict() for each in self.left_out.reasons()]} if self.left_out else {}
+            return {**known, **dict.fromkeys(_OF_ALL_SHARDS), **left_out}
         return {
-            "kind": ", ".join(sorted({kind_name(shard.path, shard.files) for shard in self.shards})),
+            "kind": ", ".join(sorted({shard.container.name for shard in self.shards})),
             "shards": len(self.shards),
             "samples": self.samples,
             "hours": round(self.seconds / 3600, 6) if self.timed or not self.samples else None,

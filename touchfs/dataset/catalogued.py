@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 
 from touchfs.catalog.table import Table
+from touchfs.core.errors import DecodeLimitError, FormatError
+from touchfs.core.extent import Content
+from touchfs.core.names import REPORT
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import SampleFile
 from touchfs.dataset.shard_recordings import read_recording, recording_row
-from touchfs.errors import DecodeLimitError, FormatError
-from touchfs.extent import Content
 from touchfs.form.base import Timing
-from touchfs.names import REPORT
 
 
 class CataloguedSample(Sample):

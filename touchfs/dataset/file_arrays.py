@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Content, drive
 from touchfs.dataset.recording import pcm_array
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Content, drive
 from touchfs.format import wav
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from touchfs.core.errors import UsageError
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.errors import UsageError
 
 _METADATA = "metadata.json"
 

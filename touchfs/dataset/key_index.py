@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from touchfs.catalog.keys import Keys, join_identities
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.dataset import Shard
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
 
 if TYPE_CHECKING:
     from touchfs.catalog.key_builder import KeyedShard

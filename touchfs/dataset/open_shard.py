@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import take
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Content, Extent, Memory
 from touchfs.dataset import Dataset
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Content, Extent, Memory
 from touchfs.form.base import Form, Timing
 from touchfs.form.beside import Beside
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.form.renderings import Rendered
-from touchfs.form.table import parse_form
 from touchfs.form.video.frames import FramesOf
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.media.slices.rendering import Rendering
-from touchfs.sample import Field
+from touchfs.registry.forms import parse_form
+from touchfs.shard.sample import Field
 from touchfs.source.ranges import read_ranges
 from touchfs.source.store import StoredFile
 
@@ -56,7 +56,7 @@ class OpenShard:
 
     def __init__(self, dataset: Dataset, position: int) -> None:
         catalog = dataset.catalog(position)
-        self.shard = shard = dataset.shards[position]
+        self.shard = shard = dataset.shard(position)
         self.kinds = kinds = catalog.kinds
         self.tables = catalog.tables
         self.labels = catalog.facts.labels

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from touchfs.catalog.catalog import Catalog, FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import Table
+from touchfs.core.errors import FormatError
 from touchfs.dataset import Dataset
-from touchfs.errors import FormatError
 from touchfs.form.recordings import Decoded, Pcm
-from touchfs.form.table import parse_form
 from touchfs.media.extensions import coding_of, is_recording
+from touchfs.registry.forms import parse_form
 
 # Rows whose names are compared at once, which takes some 30 bytes each.
 _BLOCK = 1 << 16

@@ -12,10 +12,10 @@ import re
 from bisect import bisect_left
 
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import FormatError
+from touchfs.core.names import NAME_MAX
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.shard_recordings import may_be_recording, recording_row
-from touchfs.errors import FormatError
-from touchfs.names import NAME_MAX
 
 WAV, DOT = b".wav", b"."
 _NUMBERED = re.compile(rb"(.+)%~([1-9][0-9]{0,9})", re.DOTALL)

@@ -21,17 +21,17 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, UsageError
+from touchfs.core.extent import Content, Memory, drive
+from touchfs.core.json_text import parse_json
+from touchfs.core.names import REPORT, ROW_JSON
 from touchfs.dataset.file_arrays import npy_array, pcm_of_wav
 from touchfs.dataset.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
-from touchfs.errors import DecodeLimitError, FormatError, NotFoundError, UsageError
-from touchfs.extent import Content, Memory, drive
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
-from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, recordings_among
-from touchfs.names import REPORT, ROW_JSON
 
 # The extensions of the JSON of a sample.
 JSON_NAMES = ("json", ROW_JSON)

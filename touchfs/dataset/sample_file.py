@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from touchfs.errors import NotFoundError
-from touchfs.extent import Content
+from touchfs.core.errors import NotFoundError
+from touchfs.core.extent import Content
 
 
 class SampleFile(Protocol):

@@ -15,9 +15,7 @@ import json
 import os
 from abc import abstractmethod
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import Any, TypeAlias, overload
@@ -25,12 +23,13 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.core.errors import FormatError
+from touchfs.core.names import REPORT, hex_digest
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import Sample
-from touchfs.errors import FormatError
-from touchfs.names import REPORT, hex_digest
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.shard.single import without_lists
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
@@ -72,7 +71,7 @@ class Samples(Sequence[Sample]):
         self.dataset = dataset
         self._starts = list(accumulate(counts, initial=0))
         self._bounds = np.array(self._starts, np.int64)
-        self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        self._open: BoundedCache[int, OpenShard] = BoundedCache(SHARDS_KEPT)
         self._latest = _NONE
 
     @abstractmethod
@@ -85,8 +84,7 @@ class Samples(Sequence[Sample]):
 
         It covers the view, the split that was asked for, and for each shard its name, its number of samples, and the
         names and sizes of its files, but not Kaldi's lists beside it: what these change is the number of its segments.
-        A shard whose samples were others in version 0.1 has another fingerprint than then, even if their number is the
-        same.
+        A shard whose samples once were others has another fingerprint than then, even if their number is the same.
         A copy changes times and inodes, and hashing the bytes would read all of them: so files that were rewritten
         with the same sizes have the same fingerprint.
         """
@@ -203,23 +201,16 @@ class Samples(Sequence[Sample]):
             raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
 
     def _shard(self, position: int) -> OpenShard:
-        try:
-            self._open.move_to_end(position)
-            return self._open[position]
-        except KeyError:  # not cached, or evicted by another thread in between
-            opened = self._open[position] = OpenShard(self.dataset, position)
-            if len(self._open) > SHARDS_KEPT:
-                with suppress(KeyError):
-                    self._open.popitem(last=False)
-            return opened
+        found = self._open.find(position)
+        return self._open.get(position, lambda: OpenShard(self.dataset, position)) if found is None else found
 
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset
         no_keys = "an index of keys is not sent to other processes"
-        dataset = Dataset(
+        dataset = Dataset.of(
             full.source, full.shards, no_keys, full.limits, split=full.split, index_again=full.index_again
         )
-        return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
+        return {**self.__dict__, "dataset": dataset, "_latest": _NONE}
 
     def __repr__(self) -> str:
         return f"<{len(self)} of {self.view} of {self.dataset.source!r}>"

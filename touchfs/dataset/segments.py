@@ -10,31 +10,30 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Memory
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample, path_of
 from touchfs.dataset.open_shard import OpenShard, StoredBytes
 from touchfs.dataset.sample import MadeSample, Sample
 from touchfs.dataset.sample_file import MadeFile, SampleFile
 from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSamples, Samples
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Memory
 from touchfs.form.base import Form
 from touchfs.form.plain import INLINE
 from touchfs.form.recordings import Pcm
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, merge
+from touchfs.view.segments import segment_ending
 
 # Cached merged samples: reading in order needs all segments of one sample after the other, a shuffle only one of each.
 _SAMPLES_KEPT = 256
@@ -94,7 +93,7 @@ class _Segment(CataloguedSample):
     __slots__ = ()
 
     def extension(self, row: int) -> str:
-        return _extension(self._table.name(row))
+        return segment_ending(self._table.name(row))
 
 
 class MergedSamples(_Parts):
@@ -103,7 +102,7 @@ class MergedSamples(_Parts):
     def __init__(self, dataset: Dataset, plan: MergePlan) -> None:
         self.plan = plan
         self.view = f"merged/{plan}"
-        self._samples: OrderedDict[tuple[int, int], list[MergedFile]] = OrderedDict()
+        self._samples: BoundedCache[tuple[int, int], list[MergedFile]] = BoundedCache(_SAMPLES_KEPT)
         super().__init__(dataset)
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
@@ -117,21 +116,13 @@ class MergedSamples(_Parts):
         """The `number`-th merged segment of a shard."""
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
-        stem = b"%04d." % part
-        shown = [file for file in self._merged(table, position, ordinal) if file.name.startswith(stem)]
+        shown = [file for file in self._merged(table, position, ordinal) if file.number == part]
         shown.sort(key=lambda file: file.data is not None)  # the audio first, as for segments
-        files = {_extension(file.name): self._file(shard, table, file) for file in shown}
+        files = {file.ending: self._file(shard, table, file) for file in shown}
         return MadeSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
 
     def _merged(self, table: Table, position: int, ordinal: int) -> list[MergedFile]:
-        cache_key = position, ordinal
-        files = self._samples.get(cache_key)
-        if files is None:
-            files = self._samples[cache_key] = merged_files(self.plan, table, ordinal)
-            if len(self._samples) > _SAMPLES_KEPT:
-                with suppress(KeyError):  # another thread dropped it
-                    self._samples.popitem(last=False)
-        return files
+        return self._samples.get((position, ordinal), lambda: merged_files(self.plan, table, ordinal))
 
     def _file(self, shard: OpenShard, table: Table, file: MergedFile) -> SampleFile:
         content: Callable[[], Content]
@@ -143,9 +134,6 @@ class MergedSamples(_Parts):
             content = partial(shard.present, stored)
         path = partial(_path_beside, self.view, shard, table, file.row, file.name.decode())
         return MadeFile(shard.kind_of(table, file.row).field, path, content)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_samples": OrderedDict()}
 
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
@@ -197,11 +185,6 @@ def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
     while last < len(table.order) and place(table.order[last]) == target:
         last += 1
     return list(table.order[first:last])
-
-
-def _extension(name: bytes) -> str:
-    """The rest of a file name after the number of the segment."""
-    return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 
 def _path_beside(view: str, shard: OpenShard, table: Table, row: int, name: str) -> str:

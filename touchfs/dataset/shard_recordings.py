@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from touchfs.catalog.table import Table
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent
 from touchfs.dataset.open_shard import OpenShard, StoredBytes, stored_at
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.beside import Beside
 from touchfs.form.lengths import info_of, known_info
@@ -16,7 +16,7 @@ from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm, can_cut
 from touchfs.media.duration import AudioInfo
 from touchfs.media.extensions import preference
-from touchfs.sample import Field, StoredRecording
+from touchfs.shard.sample import Field, StoredRecording
 
 if TYPE_CHECKING:
     from touchfs.media.slices.media_info import MediaInfo

@@ -6,7 +6,7 @@ import numpy as np
 
 from touchfs.catalog.table import DIRECTORY
 from touchfs.dataset.open_shard import OpenShard, stored_at
-from touchfs.form.tables.lance import LanceVideo, video_rows
+from touchfs.tables.lance.forms import LanceVideo, video_rows
 
 
 class ShardVideos:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from touchfs.core.extras import load_pyarrow
 from touchfs.dataset.sample import Sample
-from touchfs.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from touchfs.errors import ArgumentValueError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentValueError
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 
 if TYPE_CHECKING:

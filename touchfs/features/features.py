@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentTypeError
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 from touchfs.features.hugging_face import features_of_schema
 from touchfs.features.json_form import parse_features

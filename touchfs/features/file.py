@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentTypeError, map_os_errors
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.features.file_bytes import file_bytes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,3 +49,16 @@ class File(FeatureType):
 
     def __repr__(self) -> str:
         return f"File({self.extension!r})"
+
+
+def file_bytes(value: Any) -> bytes | None:
+    """The bytes of a file that is given as bytes or as a path; None for any other value.
+
+    Raises NotFoundError and SourceError for a path.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str | Path):
+        with map_os_errors(str(value)):
+            return Path(value).read_bytes()
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from touchfs.errors import ArgumentValueError
+from touchfs.core.errors import ArgumentValueError
 
 if TYPE_CHECKING:
     from touchfs.features.features import Features

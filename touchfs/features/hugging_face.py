@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from touchfs.errors import FormatError, TouchfsError
+from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.features.arrays import Array3D, Array4D
 from touchfs.features.base import FeatureType
 from touchfs.features.image import Image

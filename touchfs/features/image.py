@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError
-from touchfs.extras import install_hint, load_pyarrow
+from touchfs.core.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError
+from touchfs.core.extras import install_hint, load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.features.file_bytes import file_bytes
+from touchfs.features.file import file_bytes
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from touchfs.errors import FormatError, TouchfsError
+from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.features.arrays import Array3D, Array4D
 from touchfs.features.base import FeatureType
 from touchfs.features.file import File
@@ -77,7 +77,7 @@ def _parse(form: Any, depth: int) -> FeatureType:
     if not isinstance(form, Mapping) or not isinstance(form.get("type"), str):
         raise FormatError("it is not an object with a 'type'")
     if form["type"] not in _TYPES:
-        raise FormatError(f"its type {form['type']!r} is none of {', '.join(_TYPES)}")
+        raise FormatError(f"its type {form['type']!r} is not one of {', '.join(_TYPES)}")
     if depth > _DEPTH_MAX:
         raise FormatError(f"it is nested more than {_DEPTH_MAX} deep")
     kind, parameters = _TYPES[form["type"]]

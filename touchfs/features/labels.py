@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentValueError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentValueError
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType, unwrap_scalar
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.extras import load_pyarrow
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 from touchfs.features.value import Value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentValueError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentValueError
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, map_os_errors
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, map_os_errors
+from touchfs.core.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 from touchfs.posix.link_or_copy import link_or_copy
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from touchfs.errors import CacheFormatError, map_os_errors
+from touchfs.core.errors import CacheFormatError, map_os_errors
 from touchfs.features.video import ASSETS
 from touchfs.posix.beneath import open_beneath
 

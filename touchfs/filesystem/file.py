@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any, SupportsIndex
 
-from touchfs.errors import TouchfsError
-from touchfs.extent import Buffer, Content
-from touchfs.extent.file_object import FileObject
-from touchfs.filesystem.os_errors import os_error_of
+from touchfs.core.errors import TouchfsError, errno_of
+from touchfs.core.extent import Buffer, Content
+from touchfs.core.extent.file_object import FileObject
 
 # What a file reads ahead in memory; the kernel or the block cache does the rest.
 BUFFER_SIZE = 1 << 17
@@ -47,3 +46,8 @@ class _WithOSErrors:
             return self._content.read(offset, length)
         except TouchfsError as error:
             raise os_error_of(error, self._path) from error
+
+
+def os_error_of(error: TouchfsError, path: str) -> OSError:
+    """The OSError with the errno that a mount would give: FileNotFoundError, TimeoutError, or one of ESTALE or EIO."""
+    return OSError(errno_of(error), error.message if error.path == path else str(error), path)

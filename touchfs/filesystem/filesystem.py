@@ -6,21 +6,21 @@ import datetime
 import errno
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 from fsspec import AbstractFileSystem
 from fsspec.transaction import Transaction
 
-from touchfs.errors import ArgumentTypeError, TouchfsError
-from touchfs.extent import Content
-from touchfs.filesystem.file import BUFFER_SIZE, TouchFile
-from touchfs.filesystem.os_errors import os_error_of
+from touchfs.core.errors import ArgumentTypeError, TouchfsError
+from touchfs.core.extent import Content
+from touchfs.core.location import Location, absolute_directory
+from touchfs.core.urls import shown
+from touchfs.filesystem.file import BUFFER_SIZE, TouchFile, os_error_of
 from touchfs.filesystem.shared_tree import shared_tree
 from touchfs.filesystem.source import target_source
 from touchfs.limits import Limits
-from touchfs.posix.paths import absolute_directory, is_url, shown
+from touchfs.posix.threads import run_at_once
 from touchfs.shard.options import Options
 from touchfs.source.remote.options import give_options
 from touchfs.tree.by_path import known_entry
@@ -76,9 +76,9 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         source = target_source(os.fspath(fo), target_protocol, target_options)
         give_options(source.stored, source.options)
         beside = os.path.dirname(source.stored.rstrip("/"))  # an index, and files that belong to a shard
-        if is_url(beside):
+        if Location.of(beside).is_url:
             give_options(beside, source.options)
-        root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
+        root = None if audio_root is None else absolute_directory(audio_root)
         self._source = source.path
         self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": root}
         options = Options(
@@ -212,23 +212,22 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         if max_gap is not None:
             raise NotImplementedError("max_gap: ranges are merged by blocks of 1 MiB")
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
-        return list(self._read_several(list(zip(paths, starts, ends, strict=True)), on_error != "return"))
+        return self._read_several(list(zip(paths, starts, ends, strict=True)), on_error != "return")
 
     def _read_several(
         self, wanted: list[tuple[str, int | None, int | None]], is_raising: bool
-    ) -> Iterator[bytes | Exception]:
+    ) -> list[bytes | Exception]:
         """What each range of a file has, in order. An error is raised or in its place."""
-        with ThreadPoolExecutor(max(min(_READERS, len(wanted)), 1)) as readers:
-            reads = [readers.submit(self.cat_file, *each) for each in wanted]
-            for read in reads:
-                problem = read.exception()
-                if problem is None:
-                    yield read.result()
-                elif isinstance(problem, Exception) and not is_raising:
-                    yield problem
-                else:
-                    readers.shutdown(cancel_futures=True)
-                    raise problem
+
+        def read(each: tuple[str, int | None, int | None]) -> bytes | Exception:
+            try:
+                return self.cat_file(*each)
+            except Exception as error:
+                if is_raising:
+                    raise
+                return error
+
+        return run_at_once(read, wanted, _READERS)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> TouchFile:
         if mode != "rb":
@@ -255,7 +254,6 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         }
 
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raise the error of a read-only filesystem."""
         path = arguments[0] if arguments else ""
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path if isinstance(path, str) else "")
 

@@ -6,13 +6,13 @@ import os
 import threading
 from weakref import WeakValueDictionary
 
-from touchfs.indexing import open_dataset
+from touchfs.indexing import list_dataset
 from touchfs.shard.options import Options
 from touchfs.tree.by_path import TreeByPath
 
 
 class SharedTree:
-    """The tree of a dataset that is opened, and indexed if it must be, when it is used first."""
+    """The tree of a dataset that is opened when it is used first."""
 
     def __init__(self, source: str, options: Options) -> None:
         self._source = source
@@ -21,12 +21,12 @@ class SharedTree:
         self._opened: TreeByPath | None = None
 
     def get(self) -> TreeByPath:
-        """The tree. Raises the errors of `open_dataset`."""
+        """The tree. Raises the errors of `list_dataset`."""
         if (opened := self._opened) is not None:
             return opened
         with self._opening:  # opening twice would index twice
             if self._opened is None:
-                self._opened = TreeByPath(open_dataset(self._source, options=self._options))
+                self._opened = TreeByPath(list_dataset(self._source, options=self._options))
             return self._opened
 
     def forget(self) -> None:

@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from touchfs.errors import ArgumentValueError
-from touchfs.posix.paths import is_url
-from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.core.errors import ArgumentValueError
+from touchfs.core.location import Location
+from touchfs.core.urls import InArchive, parse_in_archive
 
 _LOCAL = frozenset({"file", "local"})
 # Clients that fsspec tells the host as an option, not in the path.
@@ -45,9 +45,10 @@ def target_source(fo: str, protocol: str | None, options: Mapping[str, Any] | No
                 "`simplecache` and the like are not needed"
             )
         return TargetSource(InArchive(archive.path, fo.strip("/")).path, archive.options)
-    if protocol in _LOCAL or (protocol is None and not is_url(fo)):
+    is_url = Location.of(fo).is_url
+    if protocol in _LOCAL or (protocol is None and not is_url):
         return TargetSource(os.path.abspath(fo), {})
-    if protocol is None or is_url(fo):
+    if protocol is None or is_url:
         return TargetSource(fo, options)
     if protocol in _HOSTED and "host" in options:
         host, port = options.pop("host"), options.pop("port", None)

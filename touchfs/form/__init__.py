@@ -1,1 +1,1 @@
-"""Forms: how the stored bytes of a field become a file. `touchfs.form.table` lists them."""
+"""Forms: how the stored bytes of a field become a file. `touchfs.registry.forms` lists them."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 from touchfs.form.base import Form
 from touchfs.form.computed import ComputedContent
 from touchfs.format import npy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent
 from touchfs.limits import Limits
 from touchfs.source.store import StoredFile
 
@@ -56,7 +56,7 @@ class Form(ABC):
         """The content of the file that is stored in an extent. Reads nothing of it yet."""
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
-        """As `size`, also from what this process has read of the extent before. Never waits."""
+        """Like `size`, also from what this process has read of the extent before. Never waits."""
         return self.size(extent.size, detail)
 
     def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
@@ -67,7 +67,7 @@ class Form(ABC):
         raise FormatError("its bytes are not stored as they are shown")
 
     def known_stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent | None:
-        """As `stored`, but None where that would have to wait."""
+        """Like `stored`, but None where that would have to wait."""
         return self.stored(extent, detail, limits)
 
     def beside(self, detail: bytes, limits: Limits) -> StoredFile | None:
@@ -79,11 +79,11 @@ class Form(ABC):
         return None
 
     def known_timing(self, extent: Extent, detail: bytes) -> Timing | None:
-        """As `timing`, also from what this process has read of the extent before. Never waits."""
+        """Like `timing`, also from what this process has read of the extent before. Never waits."""
         return self.timing(extent.size, detail)
 
     def measured(self, extent: Extent, detail: bytes, limits: Limits) -> Timing | None:
-        """As `timing`, and if the catalog does not have the length, from the recording: this reads it, and may wait."""
+        """Like `timing`; a length that the catalog does not have is read from the recording, which may wait."""
         return self.timing(extent.size, detail)
 
     def samples(self, extent: Extent, detail: bytes, limits: Limits) -> PcmSlice:

@@ -1,6 +1,6 @@
 """Forms of files beside the shards. A list names them by paths below the audio root (`Limits.audio_root`).
 
-The root is not in the catalog: whoever opens the dataset names it, so a planted catalog cannot name another directory.
+The root is not in the catalog but named by the user, so a planted catalog cannot name another directory.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent
 from touchfs.form.base import Form, Timing
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import PIECE_SIZE, Decoded, Pcm, parse_piece, piece_detail

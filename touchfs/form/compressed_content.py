@@ -5,8 +5,8 @@ It is decompressed in memory, up to a limit of ours: what the data says of its o
 
 from __future__ import annotations
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content
 from touchfs.limits import too_long
 from touchfs.source.decompressed import codec_of, decompress
 

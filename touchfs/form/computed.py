@@ -7,13 +7,12 @@ is opened again is not computed again.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.counts import count
 
 KEPT_BYTES = 1 << 26
@@ -48,7 +47,7 @@ class ComputedContent:
         """Read a range if all its windows are cached; else None."""
         pieces = []
         for number, first, last in self._pieces(offset, length):
-            data = WINDOWS.get((self._name, number))
+            data = WINDOWS.find((self._name, number))
             if data is None:
                 return None
             pieces.append(data[first:last])
@@ -64,13 +63,10 @@ class ComputedContent:
             offset += last - first
 
     def _at(self, number: int) -> Buffer:
-        data = WINDOWS.get((self._name, number))
+        data = WINDOWS.find((self._name, number))
         if data is None:
             with self._lock:
-                data = WINDOWS.get((self._name, number))
-                if data is None:
-                    data = self._compute(number)
-                    WINDOWS.add((self._name, number), data)
+                return WINDOWS.get((self._name, number), lambda: self._compute(number))
         return data
 
     def _compute(self, number: int) -> Buffer:
@@ -82,35 +78,21 @@ class ComputedContent:
         return data
 
 
-class WindowCache:
-    """The last `KEPT_BYTES` of windows, by the name of their content and their number."""
+class WindowCache(BoundedCache[tuple[Hashable, int], Buffer]):
+    """The last `KEPT_BYTES` of windows, by the name of their content and their number. Hits and misses are counted."""
 
     def __init__(self) -> None:
-        self._data: OrderedDict[tuple[Hashable, int], Buffer] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
+        super().__init__(KEPT_BYTES, len)
 
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()  # another thread may have held it at the fork
-
-    def get(self, window: tuple[Hashable, int]) -> Buffer | None:
-        """The bytes of a window, or None."""
-        data = self._data.get(window)
+    def find(self, key: tuple[Hashable, int]) -> Buffer | None:
+        data = super().find(key)
         if data is not None:
             count("window_hits")
         return data
 
-    def add(self, window: tuple[Hashable, int], data: Buffer) -> None:
-        """Keep a window that was just computed, and drop the oldest ones."""
+    def keep(self, key: tuple[Hashable, int], value: Buffer) -> None:
         count("window_misses")
-        with self._lock:
-            if window not in self._data:
-                self._size += len(data)
-            self._data[window] = data
-            while self._size > KEPT_BYTES and len(self._data) > 1:
-                _, oldest = self._data.popitem(last=False)
-                self._size -= len(oldest)
+        super().keep(key, value)
 
 
 # The limit for all contents of this process.

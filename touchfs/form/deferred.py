@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from touchfs.extent import Buffer, Content
+from touchfs.core.extent import Buffer, Content
 
 
 class DeferredContent:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from time import monotonic
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Extent
-from touchfs.names import hex_digest
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Extent
+from touchfs.core.names import hex_digest
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.counts import count
 from touchfs.source.scratch.store import Scratch
 
 RETRY_SECONDS = 5.0
 _FAILURES_KEPT = 1000
-# By name: the error, and until when it is raised, by time.monotonic. In the order of that time.
-_failures: dict[str, tuple[FormatError, float]] = {}
+# By name: the error, and until when it is raised, by time.monotonic.
+_failures: BoundedCache[str, tuple[FormatError, float]] = BoundedCache(_FAILURES_KEPT)
 
 
 def identity_of(extent: Extent) -> str | None:
@@ -58,15 +59,12 @@ def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffe
 
 
 def _unless_it_failed(name: str, make: Callable[[], Buffer]) -> Buffer:
-    error, until = _failures.get(name, (None, 0.0))
+    error, until = _failures.find(name) or (None, 0.0)
     if error is not None and monotonic() < until:
         raise type(error)(error.message, offset=error.offset)  # another object, as its catcher may add a path
     count("renderings")
     try:
         return make()
     except FormatError as error:
-        _failures.pop(name, None)
-        _failures[name] = type(error)(error.message, offset=error.offset), monotonic() + RETRY_SECONDS
-        if len(_failures) > _FAILURES_KEPT:
-            _failures.pop(next(iter(_failures), name), None)
+        _failures.keep(name, (type(error)(error.message, offset=error.offset), monotonic() + RETRY_SECONDS))
         raise

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from touchfs.errors import FormatError
-from touchfs.extent import Extent, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Extent, drive
 from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.limits import Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from touchfs.extent import Content, Extent, Memory
+from touchfs.core.extent import Content, Extent, Memory
 from touchfs.form.base import Form
 from touchfs.format import holes
 from touchfs.limits import Limits

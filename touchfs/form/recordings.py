@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 from touchfs.form.base import Form, Timing
 from touchfs.form.samples import check_whole, samples_of, wav_of_samples, wav_size
 from touchfs.format import wav

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 from touchfs.form.base import Form, Timing
 from touchfs.form.computed import ComputedContent
 from touchfs.form.deferred import DeferredContent
@@ -18,13 +18,14 @@ from touchfs.form.kept import find_version, identity_of, kept_or_made
 from touchfs.form.samples import wav_size
 from touchfs.limits import Limits
 from touchfs.media.coding.sample_format import WIDTHS, wav_header
+from touchfs.posix.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from touchfs.media.slices.rendering import Rendering
 
 # Sizes of files that this process has rendered, by what they are and by the identities of their bytes: 50 MB.
 _SIZES_KEPT = 100_000
-_sizes: dict[tuple[str, str], int] = {}
+_sizes: BoundedCache[tuple[str, str], int] = BoundedCache(_SIZES_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Rendered(Form):
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
         size = _wav_size(self.known_timing(extent, detail))
-        return _sizes.get((self._name(detail), identity_of(extent) or "")) if size is None else size
+        return _sizes.find((self._name(detail), identity_of(extent) or "")) if size is None else size
 
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
         wav = self.wav(self.form.timing(extent.size, detail), extent, detail, limits)
@@ -73,9 +74,7 @@ class Rendered(Form):
         name, identity = self._name(detail), identity_of(extent)
         data = bytes(kept_or_made(extent, name, lambda: self._render(extent, detail, limits)))
         if identity is not None:
-            if len(_sizes) >= _SIZES_KEPT:
-                _sizes.clear()
-            _sizes[name, identity] = len(data)
+            _sizes.keep((name, identity), len(data))
         return data
 
     def _render(self, extent: Extent, detail: bytes, limits: Limits) -> bytes:

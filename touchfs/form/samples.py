@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content, Extent, Memory, Rope
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Content, Extent, Memory, Rope
 from touchfs.form.computed import ComputedContent
 from touchfs.form.kept import identity_of, kept_or_made
 from touchfs.form.lengths import info_of

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from touchfs.extent import Buffer, Content, Extent, Memory, Rope
+from touchfs.core.extent import Buffer, Content, Extent, Memory, Rope
 from touchfs.form.base import Form, Timing
 from touchfs.form.lengths import info_of, known_info
 from touchfs.form.samples import samples_of, wav_of_samples, wav_size
 from touchfs.limits import Limits
 from touchfs.media.coding.sample_format import wav_header
-from touchfs.segments.packed_times import PackedTimes, pack_times
+from touchfs.segments.packed_times import PackedTimes
 from touchfs.segments.segment import Spanned
-from touchfs.segments.times import Times
 
 if TYPE_CHECKING:
     from touchfs.media.slices.media_info import MediaInfo
@@ -103,14 +102,6 @@ class RecordingSpan:
                 self._extent, first, length, info.rate, info.channels, info.default_format, self._limits
             )
         return self._content
-
-
-def span_detail(start: float, end: float | None = None) -> bytes:
-    """The detail of the span from `start` to `end` in seconds, for the form `Unmeasured`. By default it has no end.
-
-    Times after the end of the recording are its end.
-    """
-    return pack_times(Times(start, end))
 
 
 def _timing(info: MediaInfo, detail: bytes) -> Timing:

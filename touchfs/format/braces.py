@@ -8,8 +8,9 @@
 
 All else is literal: braces that do not match, and `{x}`. There are no escapes. The order is that of bash.
 
-Source: bash's manual, Brace Expansion; the package braceexpand, which WebDataset uses. That package makes the names of
-each brace before it returns the first, so `{0..9999999999}` takes all memory. Here they are counted first.
+The package braceexpand, which WebDataset uses, makes the names. It makes all of each brace before it returns the first,
+so `{0..9999999999}` would take all memory, and it refuses braces that do not match. So names are counted first, and it
+sees only the braces that were counted: all others are escaped.
 """
 
 from __future__ import annotations
@@ -18,63 +19,31 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
-from string import ascii_letters
 
-from touchfs.errors import UsageError
+from braceexpand import alphabet, braceexpand
+
+from touchfs.core.errors import UsageError
 
 NAMES_MAX = 1_000_000
 _DEPTH_MAX = 32
 _CLOSING = {"{": "}", "_OP_": "_CL_"}
 _MARKS = re.compile(r"(\{|\}|_OP_|_CL_|,)")
+_SPECIAL = re.compile(r"[\\{}]")
 # Longer numbers are more than names can be anyway, and Python refuses those of thousands of digits.
 _NUMBERS = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.-?([0-9]{1,18}))?")
-# A number is at most as wide as its ends are written, with a sign.
-_DIGITS = re.compile(r"-?[0-9]{0,19}")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?([0-9]{1,18}))?")
-_LETTER_ORDER = ascii_letters[26:] + ascii_letters[:26]
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Numbers of at least `width` characters, or if that is None, letters by their positions."""
-
-    positions: range
-    width: int | None
-
-
-# What follows each other in a name: texts, ranges, and lists of alternatives.
-_Part = str | _Range | list[list["_Part"]]
 
 
 @dataclass(frozen=True, slots=True)
 class BracePattern:
-    """The names that a text with braces stands for, made one by one. `prefix` is the text before the first brace."""
+    """The names that a text with braces stands for. `prefix` is the text before the first brace."""
 
     prefix: str
     count: int
-    _parts: list[_Part] = field(repr=False)
+    _escaped: str = field(repr=False)
 
     def __iter__(self) -> Iterator[str]:
-        return _names(self._parts)
-
-    def __contains__(self, text: object) -> bool:
-        """True for one of the names. This makes none of them."""
-        return isinstance(text, str) and len(text) in _ends(self._parts, text, {0})
-
-
-@dataclass(slots=True)
-class _Open:
-    """A brace that is not closed yet, and the alternatives in it so far."""
-
-    mark: str
-    alternatives: list[list[_Part]] = field(default_factory=lambda: [[]])
-
-    def literal(self) -> list[_Part]:
-        """The parts if this brace stands for itself."""
-        parts: list[_Part] = [self.mark, *self.alternatives[0]]
-        for each in self.alternatives[1:]:
-            parts += [",", *each]
-        return parts
+        return iter(braceexpand(self._escaped))
 
 
 def parse_braces(text: str) -> BracePattern | None:
@@ -82,120 +51,39 @@ def parse_braces(text: str) -> BracePattern | None:
 
     Raises UsageError for more than `NAMES_MAX` names, and for braces nested more than 32 deep.
     """
-    if "{" not in text and "_OP_" not in text:
-        return None
-    parts, start = _parse(text)
-    if start is None:
-        return None
-    if (count := _count(parts)) > NAMES_MAX:
-        raise UsageError(f"these braces stand for more than {NAMES_MAX:,} names", path=text)
-    return BracePattern(text[:start], count, parts)
-
-
-def _parse(text: str) -> tuple[list[_Part], int | None]:
-    """The parts of a text, and where the first brace begins that is not literal, or None."""
-    stack, starts = [_Open("")], list[int]()
-    first: int | None = None
-    at = 0
-    for token in _MARKS.split(text):
-        here = stack[-1].alternatives
+    tokens = _MARKS.split(text)
+    escaped = [_SPECIAL.sub(r"\\\g<0>", token) for token in tokens]
+    first = len(tokens)
+    # Of each brace that is not closed yet: its position, and how many names each of its alternatives stands for so far.
+    stack = [(0, [1])]
+    for at, token in enumerate(tokens):
         if token in _CLOSING:
             if len(stack) > _DEPTH_MAX:
                 raise UsageError(f"these braces are nested more than {_DEPTH_MAX} deep", path=text)
-            stack.append(_Open(token))
-            starts.append(at)
-        elif token == "," and len(stack) > 1:
-            here.append([])
-        elif token and token == _CLOSING.get(stack[-1].mark):
-            closed, start = stack.pop(), starts.pop()
-            group = _group(closed.alternatives)
-            stack[-1].alternatives[-1] += [*closed.literal(), token] if group is None else [group]
-            if group is not None:
-                first = start if first is None else min(first, start)
-        elif token:
-            here[-1].append(token)
-        at += len(token)
-    while len(stack) > 1:
-        unclosed = stack.pop()
-        stack[-1].alternatives[-1] += unclosed.literal()
-    return stack[0].alternatives[0], first
+            stack.append((at, [1]))
+        elif token == ",":
+            stack[-1][1].append(1)
+        elif token and token == _CLOSING.get(tokens[stack[-1][0]]):
+            start, alternatives = stack.pop()
+            is_list = len(alternatives) > 1
+            count = sum(alternatives) if is_list else _range_length("".join(tokens[start + 1 : at]))
+            if count:
+                first = min(first, start)
+                escaped[start], escaped[at] = "{", "}"
+            stack[-1][1][-1] *= count or alternatives[0]
+    if first == len(tokens):
+        return None
+    if (count := prod(each for _, alternatives in stack for each in alternatives)) > NAMES_MAX:
+        raise UsageError(f"these braces stand for more than {NAMES_MAX:,} names", path=text)
+    return BracePattern("".join(tokens[:first]), count, "".join(escaped))
 
 
-def _group(alternatives: list[list[_Part]]) -> _Part | None:
-    """The part of a name that a closed brace stands for; None if the brace is literal."""
-    if len(alternatives) > 1:
-        return alternatives
-    match alternatives[0]:
-        case [str(text)] if found := _NUMBERS.fullmatch(text):
-            ends = found[1], found[2]
-            is_padded = any(end.lstrip("-").startswith("0") and end.lstrip("-") != "0" for end in ends)
-            positions = _positions(int(found[1]), int(found[2]), found[3])
-            return _Range(positions, max(map(len, ends)) if is_padded else 0)
-        case [str(text)] if found := _LETTERS.fullmatch(text):
-            return _Range(_positions(_LETTER_ORDER.index(found[1]), _LETTER_ORDER.index(found[2]), found[3]), None)
-    return None
-
-
-def _positions(first: int, last: int, step: str | None) -> range:
-    by = int(step or 1) or 1
-    return range(first, last + 1, by) if first <= last else range(first, last - 1, -by)
-
-
-def _count(parts: list[_Part]) -> int:
-    return prod(_choices(part) for part in parts)
-
-
-def _choices(part: _Part) -> int:
-    if isinstance(part, str):
-        return 1
-    if isinstance(part, _Range):
-        # A range longer than a machine's integer has no len().
-        return (part.positions[-1] - part.positions[0]) // part.positions.step + 1
-    return sum(map(_count, part))
-
-
-def _names(parts: list[_Part], at: int = 0, before: str = "") -> Iterator[str]:
-    while at < len(parts) and _choices(part := parts[at]) == 1:
-        before += next(_texts(part))
-        at += 1
-    if at == len(parts):
-        yield before
-        return
-    # A part of several texts at least doubles the names, so there are at most 20 in a row.
-    for text in _texts(parts[at]):
-        yield from _names(parts, at + 1, before + text)
-
-
-def _texts(part: _Part) -> Iterator[str]:
-    if isinstance(part, str):
-        yield part
-    elif isinstance(part, _Range):
-        for position in part.positions:
-            yield _LETTER_ORDER[position] if part.width is None else f"{position:0{part.width}}"
+def _range_length(text: str) -> int:
+    """How many numbers or letters a range has; 0 for another text."""
+    if found := _NUMBERS.fullmatch(text):
+        ends = int(found[1]), int(found[2])
+    elif found := _LETTERS.fullmatch(text):
+        ends = alphabet.index(found[1]), alphabet.index(found[2])
     else:
-        for alternative in part:
-            yield from _names(alternative)
-
-
-def _ends(parts: list[_Part], text: str, starts: set[int]) -> set[int]:
-    """The positions in a text at which names of the parts may end, if they begin at one of `starts`."""
-    for part in parts:
-        starts = {end for start in starts for end in _part_ends(part, text, start)}
-    return starts
-
-
-def _part_ends(part: _Part, text: str, start: int) -> set[int]:
-    if isinstance(part, str):
-        return {start + len(part)} if text.startswith(part, start) else set()
-    if isinstance(part, list):
-        return {end for alternative in part for end in _ends(alternative, text, {start})}
-    if part.width is None:
-        letter = text[start : start + 1]
-        return {start + 1} if letter and _LETTER_ORDER.find(letter) in part.positions else set()
-    found = _DIGITS.match(text, start)
-    last = start if found is None else found.end()
-    return {end for end in range(start + 1, last + 1) if _is_number(text[start:end], part)}
-
-
-def _is_number(text: str, part: _Range) -> bool:
-    return text != "-" and int(text) in part.positions and f"{int(text):0{part.width}}" == text
+        return 0
+    return abs(ends[1] - ends[0]) // (int(found[3] or 1) or 1) + 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 
 MAGIC = b"fLaC"
 # magic; type and size of the first block; its block and frame sizes; rate, channels - 1, bits - 1 and samples as one

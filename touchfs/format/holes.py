@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Rope
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent, Rope
 
 # Holes take no bytes of an archive, so they may claim any size.
 READ_MAX = 10**9

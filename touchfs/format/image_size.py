@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Memory, Reads, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Memory, Reads, drive
 
 # Most headers are in the first bytes. In a JPEG, Exif with a thumbnail or a colour profile may come before the size.
 _FIRST_READ = 4096

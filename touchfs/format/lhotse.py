@@ -26,8 +26,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from math import inf
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 
 # Decimal places of times in seconds.
 DECIMALS = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 
 # Number of bytes that `extension` needs.
 MAGIC_SIZE = 36

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
-from touchfs.json_text import parse_json
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.json_text import parse_json
 
 RATE_MAX = 2**31 - 1
 _SHOWN_MAX = 80

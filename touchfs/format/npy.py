@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 # magic, version, length of the text
 _HEADER = struct.Struct("<6sBBH")

@@ -16,8 +16,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 
 PCM = 1
 FLOAT = 3
@@ -111,7 +111,7 @@ def scan(size: int) -> Reads[Wav]:
 
 
 def scan_cut(size: int) -> Reads[Wav]:
-    """As `scan`, also of a file that is cut short: the data ends with the file."""
+    """Like `scan`, also of a file that is cut short: the data ends with the file."""
     if size < _RIFF.size:
         raise FormatError("too short for a WAV file", offset=size)
     head = yield 0, min(size, _FIRST_READ)

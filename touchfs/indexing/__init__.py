@@ -1,5 +1,7 @@
 """Open a dataset, and index the parts of it that are not indexed yet.
 
+Shards are indexed when somebody looks into them (`list_dataset`), or all at once (`open_dataset`).
+
 Opening an indexed dataset costs a listing and a few stats a shard, and reading one small file, the *dataset file*. It
 has, for each shard, the identities of its files when its catalog was made. No catalog is touched before something in
 its shard is read. If a shard is new or has changed, its catalog is made first; `touchfs index` does nothing else. A
@@ -22,17 +24,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import replace
 
+from touchfs.core.errors import NotFoundError, UntrustedError, UnwritableError, UsageError
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress, unshown
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError, UntrustedError, UnwritableError, UsageError
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.opening import Opening
 from touchfs.indexing.place import check_place, index_place
 from touchfs.indexing.silent import silent_paths
-from touchfs.posix.paths import absolute, check_url, is_url
-from touchfs.progress import Progress
-from touchfs.shard.find import candidates
+from touchfs.registry.find import candidates
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.data import Look, find_type
 from touchfs.source.store import FileType
@@ -50,14 +51,17 @@ def open_dataset(
     force: bool = False,
     full: bool = False,
     executor: Executor | None = None,
-    progress: Progress = lambda done, total: None,
-    preparing: Progress = lambda done, total: None,
-    finding_items: Progress = lambda done, total: None,
-    indexed_now: Callable[[str], None] = lambda path: None,
+    progress: Progress = unshown,
+    preparing: Progress = unshown,
+    finding_items: Progress = unshown,
+    indexed_now: Callable[[str], None] | None = None,
     patience_seconds: float | None = None,
+    below: str = "",
 ) -> Dataset:
     """Open a dataset, and index the shards that are not indexed yet, or all with `force`.
 
+    With `below`, the path in the tree of a shard (`shards/NAME`) or of the shards of a split, it is the dataset of
+    these alone, with the names that they have among all; no others are indexed. Raises NotFoundError for other paths.
     With `full`, recordings are read whose length no header has, also those of shards that are indexed without.
     `progress` is called with the bytes of shards that are indexed and their total; before that, `preparing` with the
     bytes of compressed shards that are decompressed and their total, and after it `finding_items` with those in which
@@ -70,24 +74,17 @@ def open_dataset(
     With `patience_seconds` a shard that does not answer for this long is not waited for. It is served as it was when it
     was indexed; if it never was, it shows a text with the reason.
     """
-    if not source:
-        raise UsageError("the path of the dataset is empty: is a variable unset?")
-    check_url(source)
-    root = options.limits.audio_root
-    if root is not None and is_url(root):
-        check_url(root)  # most stores have no directories that could be looked for
-    elif root is not None and find_type(root) is not FileType.DIRECTORY:
-        raise NotFoundError("no such directory of audio", path=root)
-    source = absolute(source)
-    place = index_place(source, in_place=in_place)
-    look, silent = Look(), frozenset[str]()
-    if patience_seconds is not None:
-        silent = silent_paths(candidates(source, look, locations=options.limits.locations), patience_seconds, look)
+    location = _checked(source, options)
+    place, in_place = _place(location, in_place=in_place, in_memory=in_memory, must_keep=must_keep)
+    look = Look()
+    silent = _silent(location, options, patience_seconds, look)
     opening = Opening(
-        source=source,
+        source=location,
         options=options,
         place=place,
         in_place=in_place,
+        look=look,
+        must_keep=must_keep,
         force=force,
         full=full,
         executor=executor,
@@ -96,14 +93,76 @@ def open_dataset(
         finding_items=finding_items,
         indexed_now=indexed_now,
         silent=silent,
-        look=look,
+        below="" if below == "shards" else below,
     )
-    try:
-        if not in_memory:
-            check_place(place, source)
-            return opening.run()
-    except (UntrustedError, UnwritableError) as error:
-        if must_keep:
-            raise
-        log.warning("%s: the index is kept in memory", error)
-    return replace(opening, place=index_in_memory(), in_place=False).run()
+    return _indexed(opening)
+
+
+def list_dataset(
+    source: str,
+    *,
+    options: Options = DEFAULT,
+    in_place: bool = False,
+    in_memory: bool = False,
+    progress: Progress = unshown,
+    patience_seconds: float | None = None,
+) -> Dataset:
+    """Open a dataset as the list of its shards. Each is indexed when somebody looks into it; a single one is now.
+
+    The arguments are those of `open_dataset`, and `progress` is called for all that takes long. Raises as
+    `open_dataset`, but SourceError only when a shard is indexed.
+    """
+    location = _checked(source, options)
+    place, in_place = _place(location, in_place=in_place, in_memory=in_memory, must_keep=False)
+    look = Look()
+    silent = _silent(location, options, patience_seconds, look)
+    opening = Opening(
+        source=location,
+        options=options,
+        place=place,
+        in_place=in_place,
+        look=look,
+        silent=silent,
+        progress=progress,
+        preparing=progress,
+        finding_items=progress,
+    )
+    return _indexed(opening) if opening.has_all or len(opening.listed) == 1 else opening.dataset()
+
+
+def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:
+    if patience_seconds is None:
+        return frozenset()
+    return silent_paths(candidates(source, look, locations=options.limits.locations), patience_seconds, look)
+
+
+def _indexed(opening: Opening) -> Dataset:
+    dataset = opening.dataset()
+    dataset.indexed  # noqa: B018  all of it now
+    return dataset
+
+
+def _checked(source: str, options: Options) -> Location:
+    """The absolute location of a source. Raises UsageError or NotFoundError."""
+    if not source:
+        raise UsageError("the path of the dataset is empty: is a variable unset?")
+    location = Location.parse(source).absolute
+    root = options.limits.audio_root
+    # Most stores have no directories that could be looked for.
+    if root is not None and not Location.parse(root).is_url and find_type(root) is not FileType.DIRECTORY:
+        raise NotFoundError("no such directory of audio", path=root)
+    return location
+
+
+def _place(source: Location, *, in_place: bool, in_memory: bool, must_keep: bool) -> tuple[str, bool]:
+    """The directory of the index, and whether it lies beside the data."""
+    place = index_place(source, in_place=in_place)
+    if not in_memory:
+        try:
+            check_place(place, source.path)
+            return place, in_place
+        except (UntrustedError, UnwritableError) as error:
+            if must_keep:
+                raise
+            log.warning("%s: the index is kept in memory", error)
+    return index_in_memory(), False

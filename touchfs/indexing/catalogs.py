@@ -11,9 +11,9 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from contextlib import closing
 
-from touchfs import progress
 from touchfs.catalog.catalog import Facts, write_catalog
-from touchfs.errors import (
+from touchfs.core import progress
+from touchfs.core.errors import (
     ChangedError,
     LostWorkerError,
     MissingExtraError,
@@ -21,16 +21,11 @@ from touchfs.errors import (
     SourceError,
     TouchfsError,
 )
+from touchfs.core.location import Location
+from touchfs.core.names import REPORT_STEM
 from touchfs.indexing.report import THEN
-from touchfs.names import REPORT_STEM
-from touchfs.posix.paths import is_url
-from touchfs.shard.open import (
-    fingerprints_with_lists,
-    keys_are_paths,
-    open_shard,
-    renewed,
-    with_samples,
-)
+from touchfs.registry.containers import Container
+from touchfs.registry.open import KnownShard, container_at, shard_at
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
@@ -38,45 +33,56 @@ from touchfs.source.fingerprint import Files
 # Shares of the time to index a shard; the rest is for writing the tables.
 _OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
 
+# A shard may be as good as ever when it is tried again.
+_NOT_NOW = (SourceError, NotFoundError, ChangedError)
+
 
 def make_catalog(
     shard_path: str,
     catalog_path: str,
     options: Options = DEFAULT,
     files: Files | None = None,
+    container: Container | None = None,
     *,
     full: bool = False,
+    raises: bool = False,
     executor: Executor | None = None,
 ) -> Facts:
     """Index one shard; with `full`, also the lengths of recordings that no header has.
 
-    `files` are its fingerprints, which are looked up by default; those of local files are looked up again. Each read of
-    a file verifies its fingerprint. The processes of an `executor` visit parts of the shard if it is of a kind that can
-    be divided. A damaged shard raises no error: its catalog reports the damage. Raises LostWorkerError if one of the
-    processes dies.
+    `files` are its fingerprints and `container` is its kind, which are looked up by default; fingerprints of local
+    files are looked up again. Each read of a file verifies its fingerprint. The processes of an `executor` visit parts
+    of the shard if it is of a kind that can be divided. A damaged shard raises no error: its catalog reports the
+    damage. So it does with a shard that cannot be read now, but with `raises` that is an error. Raises LostWorkerError
+    if one of the processes dies.
     """
     from touchfs.indexing.visit_samples import (
         visit,  # with what reads samples, which a dataset that has its index needs not
     )
 
-    known, files = files, files or {}
+    look, known, files = Look(), files, files or {}
     try:
         # Looking at a shard of another store again would take several requests.
-        if known is None or not is_url(shard_path):
-            files = renewed(shard_path, files, fingerprints_with_lists(shard_path, Look()))
-        files = with_samples(shard_path, files)
+        if known is None or not Location.of(shard_path).is_url:
+            found = shard_at(shard_path, look, container).with_lists(look).renewed(files)
+        else:
+            found = KnownShard(shard_path, container or container_at(shard_path, look), files)
+        found = found.with_samples()
+        files = found.files
         with progress.stage(_OPENING):
-            opened = open_shard(shard_path, options, files)
+            opened = found.open(options)
         with closing(opened) as shard:
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
-                made, remarks = visit(shard, shard_path, files, options, full=full, executor=executor)
+                made, remarks = visit(shard, found, options, full=full, executor=executor)
             report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except LostWorkerError:  # says nothing about the shard
         raise
     except TouchfsError as error:
+        if raises and isinstance(error, _NOT_NOW):
+            raise
         return make_broken(catalog_path, error, files)
     facts = Facts(
         files=files,
@@ -86,11 +92,12 @@ def make_catalog(
         index_size=index_size,
         damaged=made.damaged,
         report=report,
-        keys_are_paths=keys_are_paths(shard_path, files),
+        keys_are_paths=found.container.keys_are_paths,
         timed=made.timed,
         endings=made.endings,
         segments=made.segments,
         unmeasured=made.unmeasured,
+        measured=made.measured,
         regrouped=regrouped,
         labels=made.labels,
         classes=made.classes,
@@ -102,7 +109,7 @@ def make_catalog(
 def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
     """Write the catalog of a shard that cannot be served."""
     remedy = "Repair it or make it again"
-    if isinstance(error, SourceError | MissingExtraError | NotFoundError | ChangedError):
+    if isinstance(error, (*_NOT_NOW, MissingExtraError)):
         files = {}  # matches no shard, so that the next opening tries again
         remedy = "Fix the cause"
     report = f"This shard cannot be served.\n\n{error}\n\n{remedy}, {THEN}\n"

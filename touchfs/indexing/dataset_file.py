@@ -13,9 +13,10 @@ from typing import Any, get_origin, get_type_hints
 
 from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.key_endings import parse_endings
+from touchfs.core.errors import UntrustedError
 from touchfs.dataset import Shard
-from touchfs.errors import UntrustedError
 from touchfs.posix.trust import atomic_own_file, open_trusted
+from touchfs.registry.open import known_shard
 from touchfs.source.fingerprint import build_files, parse_files
 
 DATASET_SUFFIX = ".dataset.json"
@@ -55,7 +56,9 @@ def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetF
 
 
 def _parse_shard(record: dict[str, Any]) -> Shard:
-    shard = Shard(**{**record, "files": parse_files(record["files"]), "endings": parse_endings(record["endings"])})
+    known = known_shard(record["path"], parse_files(record["files"]))
+    endings = parse_endings(record["endings"])
+    shard = Shard(**{**record, "container": known.container, "files": known.files, "endings": endings})
     for name, kind in _SHARD_TYPES.items():
         if not isinstance(getattr(shard, name), kind):
             raise TypeError(f"{name} is not of {kind}")
@@ -65,6 +68,8 @@ def _parse_shard(record: dict[str, Any]) -> Shard:
 def save_dataset_file(path: str, file: DatasetFile) -> None:
     """Write a dataset file. Raises UnwritableError or SourceError."""
     records = [{**asdict(shard), "files": build_files(shard.files)} for shard in file.shards.values()]
+    for record in records:
+        del record["container"]  # follows from the files
     content = {"version": VERSION, "source": file.source, "shards": records}
     if file.moved_from:
         content["moved_from"] = file.moved_from

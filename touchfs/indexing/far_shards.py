@@ -9,10 +9,10 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
-from touchfs import jobs
-from touchfs.posix.paths import is_url
+from touchfs.core import jobs
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress
 from touchfs.posix.threads import run_at_once
-from touchfs.progress import Progress
 from touchfs.source.remote.options import StorageOptions
 
 Task = TypeVar("Task")
@@ -25,13 +25,13 @@ _SIZE_MAX = 1 << 21
 def run_shards(
     function: Callable[[Task], T], tasks: Sequence[tuple[Task, str, int]], executor: Executor | None, progress: Progress
 ) -> Iterator[T]:
-    """As `jobs.run_sized`, for tasks about a shard each: the task, the path of the shard and its size in bytes.
+    """Like `jobs.run_sized`, for tasks about a shard each: the task, the path of the shard and its size in bytes.
 
     Small shards of other stores come first.
     """
     far, near = list[tuple[Task, int]](), list[tuple[Task, int]]()
     for task, path, size in tasks:
-        (far if size <= _SIZE_MAX and is_url(path) else near).append((task, size))
+        (far if size <= _SIZE_MAX and Location.of(path).is_url else near).append((task, size))
     count = StorageOptions.configured().requests
     batches = [far[start : start + count] for start in range(0, len(far), count)]
     sized = [([task for task, _ in batch], sum(size for _, size in batch)) for batch in batches]

@@ -17,7 +17,7 @@ import stat
 import tempfile
 from contextlib import suppress
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 
 _MEMORY = "/dev/shm"  # a file system in memory, on Linux
 _PREFIX = "touchfs-index-"

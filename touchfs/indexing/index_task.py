@@ -1,4 +1,4 @@
-"""The index of one shard: taken as it is, or made. A task of `touchfs.jobs`, so it may run in another process."""
+"""The index of one shard: taken as it is, or made. A task of `touchfs.core.jobs`, so it may run in another process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from touchfs import jobs
 from touchfs.catalog.catalog import Catalog, Facts
+from touchfs.core import jobs
+from touchfs.core.errors import FormatError, TouchfsError, UntrustedError
+from touchfs.core.progress import Progress
+from touchfs.core.urls import shown
 from touchfs.dataset import Shard
-from touchfs.errors import FormatError, TouchfsError, UntrustedError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import is_notice
-from touchfs.posix.paths import shown
+from touchfs.posix.atomic import turn
 from touchfs.posix.trust import check_trusted_file
-from touchfs.progress import Progress
-from touchfs.shard.open import renewed
+from touchfs.registry.containers import Container
+from touchfs.registry.open import KnownShard
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 
@@ -33,14 +35,18 @@ _BIG = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A shard to index, whose files were seen with these fingerprints, and the path of its catalog."""
+    """A shard to index, whose files were seen with these fingerprints, and the path of its catalog. If it `raises`, it
+    is an error that the shard cannot be read now.
+    """
 
     path: str
+    container: Container
     catalog: str
     options: Options
     force: bool
     full: bool
     files: Files | None
+    raises: bool = False
 
 
 def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
@@ -79,25 +85,57 @@ def index_shards(tasks: Sequence[IndexTask], executor: Executor | None, progress
 
 
 def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedShard:
-    """Index one shard, parts of it in the executor's processes, unless it has a catalog."""
-    known, files, untrusted, is_damaged = None, task.files, "", False
+    """Index one shard, parts of it in the executor's processes, unless it has a catalog. If another process is at it,
+    wait for that.
+    """
+    found = _look(task)
+    if found.facts is not None:
+        return found.indexed(task, found.facts, is_new=False)
+    make_place(os.path.dirname(task.catalog))
+    with turn(task.catalog):
+        facts = None if task.force else _look(task).facts
+        if facts is not None:
+            return found.indexed(task, facts, is_new=False)
+        facts = make_catalog(
+            task.path,
+            task.catalog,
+            task.options,
+            found.files,
+            task.container,
+            full=task.full,
+            raises=task.raises,
+            executor=executor,
+        )
+    return found.indexed(task, facts, is_new=True)
+
+
+class _Look(NamedTuple):
+    """The facts of a catalog, None unless it is current. `files` are those of the shard, with what is known of them."""
+
+    facts: Facts | None
+    files: Files | None
+    untrusted: str = ""
+    is_damaged: bool = False
+
+    def indexed(self, task: IndexTask, facts: Facts, *, is_new: bool) -> IndexedShard:
+        shard = shard_of(task.path, task.container, task.catalog, facts)
+        return IndexedShard(shard, is_new, self.untrusted, self.is_damaged)
+
+
+def _look(task: IndexTask) -> _Look:
     try:
         known = Catalog(task.catalog, task.path).facts
     except UntrustedError as error:
-        untrusted = str(error)
+        return _Look(None, task.files, untrusted=str(error))
     except FormatError:
-        is_damaged = True
+        return _Look(None, task.files, is_damaged=True)
     except TouchfsError:
-        pass
-    if known is not None and files is not None:
-        files = renewed(task.path, known.files, files)
-    is_new = known is None or task.force or known.files != files or (task.full and known.unmeasured > 0)
-    if known is None or files is None or is_new:
-        make_place(os.path.dirname(task.catalog))
-        facts = make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor)
-    else:
-        facts = replace(known, files=files)
-    return IndexedShard(shard_of(task.path, task.catalog, facts), is_new, untrusted, is_damaged)
+        return _Look(None, task.files)
+    if task.files is None:
+        return _Look(None, None)
+    files = KnownShard(task.path, task.container, task.files).renewed(known.files).files
+    is_current = not task.force and known.files == files and not (task.full and known.unmeasured)
+    return _Look(replace(known, files=files) if is_current else None, files)
 
 
 def index_again(options: Options, shard: Shard) -> None:
@@ -105,7 +143,7 @@ def index_again(options: Options, shard: Shard) -> None:
     if not is_notice(shard):  # those are made by each opening
         warn_of_damage(shard.catalog)
         options = replace(options, partition=shard.partition)
-        make_catalog(shard.path, shard.catalog, options, shard.files, full=not shard.unmeasured)
+        make_catalog(shard.path, shard.catalog, options, shard.files, shard.container, full=not shard.unmeasured)
 
 
 def warn_of_damage(path: str) -> None:
@@ -113,11 +151,12 @@ def warn_of_damage(path: str) -> None:
     log.warning("%s: is damaged, and made again", shown(path))
 
 
-def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
-    """The shard that a catalog with these facts is of. It gets its name later."""
+def shard_of(path: str, container: Container, catalog: str, facts: Facts) -> Shard:
+    """The shard of a container that a catalog with these facts is of. It gets its name later."""
     return Shard(
         name="",
         path=path,
+        container=container,
         files=dict(facts.files),
         catalog=catalog,
         samples=facts.samples,
@@ -131,5 +170,6 @@ def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
         endings=facts.endings,
         segments=facts.segments,
         unmeasured=facts.unmeasured,
+        measured=facts.measured,
         regrouped=facts.regrouped,
     )

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
 from touchfs.posix.trust import atomic_own_file
-from touchfs.shard.open import with_samples
+from touchfs.registry.open import known_shard
 from touchfs.source.fingerprint import Files, Fingerprint
 
 _CHECKSUMS_SUFFIX = ".crc32c"
@@ -62,7 +62,7 @@ def _key(files: Files, partition: str) -> tuple[str, tuple[tuple[str, Fingerprin
 
 def _fits(path: str, known: Files, files: Files) -> bool:
     """True if the files of a shard are those that are `known`. Inodes are used again, and times can be set."""
-    found = with_samples(path, files)
+    found = known_shard(path, files).with_samples().files
     return all(file.sample is not None and file.sample == known[name].sample for name, file in found.items())
 
 

@@ -6,11 +6,11 @@ import os
 
 import platformdirs
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.location import Location
 from touchfs.posix.atomic import write_error
-from touchfs.posix.paths import absolute, is_url, shown
 from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_directory, make_private
-from touchfs.shard.lists.members import directory_of
+from touchfs.registry.directory.members import directory_of
 
 
 def index_directory() -> str:
@@ -18,18 +18,17 @@ def index_directory() -> str:
     return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
 
 
-def index_place(source: str, *, in_place: bool = False) -> str:
+def index_place(source: Location, *, in_place: bool = False) -> str:
     """The directory for the catalogs of a source."""
     if not in_place:
         return index_directory()
-    source = absolute(source)
-    if is_url(source):
+    if source.is_url:
         raise UsageError(
             "--in-place is for data of this machine: an index that `touchfs index --in-place` has written beside a URL "
             "is found without it",
-            path=shown(source),
+            path=source.path,
         )
-    return os.path.join(directory_of(source), INDEX_DIRECTORY)
+    return os.path.join(directory_of(source.absolute), INDEX_DIRECTORY)
 
 
 def check_place(place: str, source: str) -> None:

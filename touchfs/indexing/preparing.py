@@ -13,14 +13,14 @@ from contextlib import suppress
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from touchfs import jobs
 from touchfs.catalog.catalog import Facts
-from touchfs.control_characters import one_line
+from touchfs.core import jobs
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.core.progress import Progress, reached, stage
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.indexing.catalogs import make_broken, make_notice
-from touchfs.progress import Progress, reached, stage
-from touchfs.shard.open import compressed_files, fingerprints
+from touchfs.registry.open import KnownShard, known_shard, shard_at
 from touchfs.shard.options import Decompress
 from touchfs.source.decompressed import decompressed, find
 from touchfs.source.fingerprint import Files
@@ -41,12 +41,9 @@ class Notice(NamedTuple):
     facts: Facts
 
 
-def find_prepared(shards: Mapping[str, Files]) -> dict[str, list[ScratchFile] | None]:
-    """The decompressed forms of each shard with compressed files, or None if any is missing.
-
-    `shards` has the fingerprints of each shard by path.
-    """
-    return {path: _find(compressed) for path, files in shards.items() if (compressed := compressed_files(path, files))}
+def find_prepared(shards: Iterable[KnownShard]) -> dict[str, list[ScratchFile] | None]:
+    """The decompressed forms of each shard with compressed files by its path, or None if any is missing."""
+    return {shard.path: _find(compressed) for shard in shards if (compressed := shard.compressed_files)}
 
 
 def _find(files: Files) -> list[ScratchFile] | None:
@@ -81,7 +78,7 @@ def prepare_shards(
 def _prepare_all(
     shards: Mapping[str, Files], executor: Executor | None, progress: Progress
 ) -> Iterator[list[ScratchFile] | TouchfsError]:
-    sized = [(path, _size(compressed_files(path, files))) for path, files in shards.items()]
+    sized = [(path, _size(known_shard(path, files).compressed_files)) for path, files in shards.items()]
     if executor is None or len(shards) == 1:
         yield from jobs.run_sized(_prepare, sized, progress=progress)
         return
@@ -93,7 +90,7 @@ def _prepare(path: str) -> list[ScratchFile] | TouchfsError:
     """Decompress the files of a shard, as they are now: its turn may come hours after the look at all shards."""
     forms = []
     try:
-        files = compressed_files(path, fingerprints(path))
+        files = shard_at(path).compressed_files
         total = _size(files)
         for file, fingerprint in files.items():
             with stage(fingerprint.size / max(total, 1)):
@@ -140,19 +137,21 @@ def is_waiting(shard: Shard) -> bool:
     if not shard.report or shard.files:
         return False
     with suppress(NotFoundError, SourceError):
-        return bool(compressed_files(shard.path, fingerprints(shard.path)))
+        return bool(shard_at(shard.path).compressed_files)
     return False
 
 
-def hold(dataset: Dataset, decompressed_forms: Iterable[list[ScratchFile] | None]) -> None:
-    """Keep decompressed forms from eviction as long as the dataset lives in this process, or until `release`."""
-    _in_use[dataset] = [form for forms in decompressed_forms for form in forms or ()]
+def hold(dataset: Dataset, decompressed_forms: list[ScratchFile]) -> None:
+    """Keep decompressed forms, and those that the list gets later, from eviction as long as the dataset lives in this
+    process, or until `release`.
+    """
+    _in_use[dataset] = decompressed_forms
 
 
 def hold_all(dataset: Dataset) -> None:
     """Like `hold`, for a dataset that another process opened: finds the decompressed forms again."""
-    shards = {shard.path: shard.files for shard in dataset.shards if shard.size and shard.path not in dataset.unseen}
-    hold(dataset, find_prepared(shards).values())
+    shards = [shard.known for shard in dataset.indexed_so_far if shard.size and shard.path not in dataset.unseen]
+    hold(dataset, [form for forms in find_prepared(shards).values() for form in forms or ()])
 
 
 def release(dataset: Dataset) -> None:

@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from touchfs.errors import FormatError, MissingExtraError, SourceError
-from touchfs.extent import drive
+from touchfs.core.errors import FormatError, MissingExtraError, SourceError
+from touchfs.core.extent import drive
 from touchfs.form.recordings import can_cut
 from touchfs.media.coding import mp4_sound
 from touchfs.media.duration import AudioInfo
 from touchfs.media.extensions import coding_of, preference
-from touchfs.sample import Field, StoredRecording, StoredSample, UnmeasuredRecording, recording_in
-from touchfs.shard.contents import FieldContents
+from touchfs.registry.contents import FieldContents
+from touchfs.shard.sample import Field, StoredRecording, StoredSample, UnmeasuredRecording, recording_in
 
 # Without details, because a catalog has only a limited number of kinds of file.
 _NOTE = "its recording cannot be decoded: ERROR.txt of its shard says why"

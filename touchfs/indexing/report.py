@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from touchfs.control_characters import one_line, quote_name
+from touchfs.core.control_characters import one_line, quote_name
 
 REPORTED_MAX = 1000
 THEN = "then `touchfs reload`, or mount or serve it again."

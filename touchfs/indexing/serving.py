@@ -1,6 +1,6 @@
 """The check that a dataset can be served at all: otherwise a mount and `touchfs info` fail.
 
-A mount and the commands that list a dataset show its errors. Whoever only takes samples of it gets a line in the log.
+A mount and the commands that list a dataset show its errors. For a program that only takes samples they are in the log.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from shlex import quote
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
+from touchfs.core.errors import FormatError
+from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
-from touchfs.errors import FormatError
 from touchfs.indexing.preparing import is_waiting
 from touchfs.indexing.report import reasons
-from touchfs.posix.paths import shown
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def warn_of_errors(dataset: Dataset) -> None:
 def check_strictly(dataset: Dataset) -> None:
     """Raise FormatError if any shard of a dataset has errors."""
     if why := why_unservable(dataset, strict=True):
-        raise FormatError(why, path=shown(dataset.source))
+        raise FormatError(why, path=dataset.source)
 
 
 def _not_strict(dataset: Dataset, broken: Sequence[int], what: str) -> str:

@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from time import monotonic
 
-from touchfs.errors import TouchfsError
+from touchfs.core.errors import TouchfsError
+from touchfs.core.location import Location
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
-from touchfs.posix.paths import is_url
 from touchfs.posix.threads import start_thread
-from touchfs.shard.directory.left_out import LeftOutFiles
-from touchfs.shard.find import directory_kind, walk
+from touchfs.registry.directory.left_out import LeftOutFiles
+from touchfs.registry.find import directory_kind, walk
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
@@ -57,7 +57,7 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
             ended.set()
 
     # Stores take a while to answer, also if all is well.
-    at_once = StorageOptions.configured().requests if any(map(is_url, todo)) else 1
+    at_once = StorageOptions.configured().requests if any(Location.of(path).is_url for path in todo) else 1
     threads = 0
     while todo or in_progress:
         now = monotonic()
@@ -73,7 +73,7 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
 
 
 def _access(path: str, store: Store) -> None:
-    """Any error is an answer. Whoever opens the path gets it again."""
+    """Any error is an answer. Opening the path gets it again."""
     with suppress(TouchfsError):
         if store.stat(path).type is FileType.DIRECTORY:
             for directory, entries, below in walk(path, store, set(), LeftOutFiles()):

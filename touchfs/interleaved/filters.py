@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from touchfs.items.batch import InterleavedBatch
-from touchfs.items.image_sizes import image_sizes
+from touchfs.interleaved.items.batch import InterleavedBatch
+from touchfs.interleaved.items.image_sizes import image_sizes
 from touchfs.select.expression import parse_where
 from touchfs.select.rows import has_modality, in_sample_with, matching_rows
 

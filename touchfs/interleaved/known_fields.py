@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.interleaved.read.reader import PartitionReader
 from touchfs.select.expression import parse_where
 from touchfs.select.rows import SIZE_FIELDS, spell_names, top_names
-from touchfs.shard.interleaved.reader import PartitionReader
 
 # Shards that are looked at: later ones may have columns that the first one lacks.
 SHARDS_MAX = 4

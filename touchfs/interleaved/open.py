@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from touchfs.errors import NotFoundError, UsageError
-from touchfs.items.pipeline import ItemWriter
-from touchfs.shard.interleaved.files import ItemFiles
-from touchfs.shard.interleaved.parquet import PARQUET_EXTENSIONS, InterleavedParquetReader
-from touchfs.shard.interleaved.reader import PartitionReader
-from touchfs.shard.interleaved.webdataset import WEBDATASET_EXTENSIONS, InterleavedWebdatasetReader
-from touchfs.write.interleaved import InterleavedParquetWriter, InterleavedWebdatasetWriter
+from touchfs.core.errors import NotFoundError, UsageError
+from touchfs.interleaved.items.pipeline import ItemWriter
+from touchfs.interleaved.read.files import ItemFiles
+from touchfs.interleaved.read.parquet import PARQUET_EXTENSIONS, InterleavedParquetReader
+from touchfs.interleaved.read.reader import PartitionReader
+from touchfs.interleaved.read.webdataset import WEBDATASET_EXTENSIONS, InterleavedWebdatasetReader
+from touchfs.interleaved.write import InterleavedParquetWriter, InterleavedWebdatasetWriter
 
 WDS, PARQUET = "wds", "parquet"
 _SUFFIXES = {WDS: WEBDATASET_EXTENSIONS, PARQUET: PARQUET_EXTENSIONS}

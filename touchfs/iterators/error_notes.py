@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from touchfs.errors import NotFoundError, StateError, TouchfsError
+from touchfs.core.errors import NotFoundError, StateError, TouchfsError
 from touchfs.iterators.spec import is_written, refused, stored_spec
+from touchfs.posix.memory.shared import SharedText
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import Patience, current_patience, with_patience
-from touchfs.store.problem import SharedProblem
 
 
 class ErrorNotes:
-    """Records errors: in the rows of the iterators, or in `problem` if the store failed."""
+    """Records errors: in the rows of the iterators, or in `problem`, which all processes of a mount share, if the store
+    failed."""
 
-    def __init__(self, store: IteratorStore, problem: SharedProblem) -> None:
+    def __init__(self, store: IteratorStore, problem: SharedText) -> None:
         self._store = store
         self.problem = problem
 

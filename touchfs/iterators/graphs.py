@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.select.selection import Selector
+from touchfs.select.selector import Selector
 from touchfs.store.patience import current_patience
 
 _GRAPHS_KEPT = 256

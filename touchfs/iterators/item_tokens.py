@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from touchfs.core.token import to_json
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.token import to_json
 
 
 class ItemTokens:

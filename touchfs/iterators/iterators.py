@@ -13,36 +13,30 @@ The state in the file `token` is that of `touchfs.node.collect_state_dict` for t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from touchfs.core.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
 from touchfs.iterators.error_notes import ErrorNotes
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
-from touchfs.iterators.output import check_paths, format_output
+from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.output import OutputLines
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
-from touchfs.iterators.spec import check_batch, parse_spec, stored_spec, with_batch
-from touchfs.iterators.starting_states import reset_state
-from touchfs.iterators.stored_positions import StoredPositions, iterator_row
-from touchfs.select.selection import Selector
+from touchfs.iterators.stored_positions import StoredPosition
+from touchfs.posix.memory.shared import SharedText
+from touchfs.select.selector import Selector
 from touchfs.select.survivors import survivors_directory
 from touchfs.source.counts import count
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import without_waiting
-from touchfs.store.problem import SharedProblem
-from touchfs.token import to_json
 
 # Larger steps run in a thread.
 BATCH_NOWAIT = 64
-
-WRITABLE = ("spec", "token", "batch", "reset")
-
-Read = Callable[[Connection, int], bytes]
 
 
 class Iterators(Registry):
@@ -57,35 +51,16 @@ class Iterators(Registry):
         store: IteratorStore,
         dataset: Dataset,
         prefix: str = "",
-        problem: SharedProblem | None = None,
+        problem: SharedText | None = None,
         use_plan: Callable[[str], None] = lambda plan: None,
         prefetch: Prefetch | None = None,
     ) -> None:
         super().__init__(store)
-        self._dataset = dataset
-        self._prefix = prefix
         self._prefetch = prefetch
-        self._selector = Selector(dataset, survivors_directory(store.directory), use_plan)
-        self.graphs = Graphs(self._selector)
-        self._tokens = ItemTokens(dataset)
-        self._positions = StoredPositions(self.graphs, dataset, self._tokens)
-        self.notes = ErrorNotes(store, SharedProblem() if problem is None else problem)
-        self._reads: Mapping[str, Read] = {
-            "spec": lambda connection, iterator: (
-                str(stored_spec(iterator_row(connection, iterator)[0])).encode() + b"\n"
-            ),
-            "next": self._next,
-            "peek": self._peek,
-            "token": lambda *of: (
-                to_json({"kind": "state", **self._positions.asked_graph(*of).state()}).encode() + b"\n"
-            ),
-            "position": lambda *of: b"%d\n" % self._positions.graph_at_position(*of).progress()[0],
-            "len": lambda *of: _length(self._positions.graph_at_position(*of).progress()[1]),
-            "epoch": lambda *of: b"%d\n" % self._positions.graph_at_position(*of).epoch(),
-            "batch": lambda *of: b"%d\n" % self._positions.graph(*of).spec.batch,
-            "reset": lambda connection, iterator: b"",
-            "error": lambda connection, iterator: os.fsencode(iterator_row(connection, iterator)[3]),
-        }
+        self.graphs = Graphs(Selector(dataset, survivors_directory(store.directory), use_plan))
+        tokens = ItemTokens(dataset)
+        self._at = partial(StoredPosition, self.graphs, tokens, OutputLines(prefix, tokens.token))
+        self.notes = ErrorNotes(store, SharedText() if problem is None else problem)
 
     def read(self, iterator: int, file: str) -> str:
         """Return the text of one of its files; reading `next` makes a step. On failure the file `error` has the reason.
@@ -93,22 +68,19 @@ class Iterators(Registry):
         Raises NotFoundError if there is no such iterator or file, StateError if the store cannot be used, and
         UsageError or SourceError if there is no such text.
         """
-
-        def act(connection: Connection) -> bytes:
-            return self.text(connection, iterator, file)
-
         if file != "next":
             return os.fsdecode(self.look(iterator, file))
         with self.notes.noting(iterator, file, changes=True):
-            text = self.graphs.with_built(lambda: self._store.run(act))
+            text = self.graphs.with_built(
+                lambda: self._store.run(lambda connection: self.text(connection, iterator, file))
+            )
         self.stepped(iterator)
         return os.fsdecode(text)
 
     def stepped(self, iterator: int) -> None:
         """Count a step, and prefetch what comes after it. Call it once the step is committed."""
         count("iterator_steps")
-        graph = self.graphs.get(iterator)
-        if self._prefetch is not None and graph is not None:
+        if self._prefetch is not None and (graph := self.graphs.get(iterator)) is not None:
             # It may take a whole block. Only the threads of this process wait meanwhile, which use the same graph.
             with suppress(WouldWaitError, StateError), self._store.transaction(write=False):
                 self._prefetch.follow(graph)
@@ -158,50 +130,21 @@ class Iterators(Registry):
 
     def text(self, connection: Connection, iterator: int, file: str) -> bytes:
         """Make the text of one of its files, in a transaction. Raises UnbuiltError if the graph must be built first."""
-        try:
-            read = self._reads[file]
-        except KeyError:
-            raise NotFoundError(f"an iterator has no file {file!r}") from None
-        return read(connection, iterator)
-
-    def _next(self, connection: Connection, iterator: int) -> bytes:
-        graph = self._positions.asked_graph(connection, iterator)
-        step = graph.step()
-        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-        return format_output(graph, step.tokens, self._prefix, self._tokens.token)
-
-    def _peek(self, connection: Connection, iterator: int) -> bytes:
-        graph = self._positions.asked_graph(connection, iterator)
-        return format_output(graph, graph.peek(), self._prefix, self._tokens.token)
+        if file not in CONTROL_FILES:
+            raise NotFoundError(f"an iterator has no file {file!r}")
+        return CONTROL_FILES[file].read(self._at(connection, iterator))
 
     def apply(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files, as `write`. Raises UnbuiltError if a graph must be built first."""
 
         def act(connection: Connection) -> None:
-            spec_text, steps = iterator_row(connection, iterator)[0], 0
-            if file == "spec":
-                spec = parse_spec(value)
-                check_paths(spec.output, self._prefix)
-                state, steps = self._positions.kept_position(connection, iterator, spec)
-                spec_text = str(spec)
-            elif file == "batch":
-                spec = replace(self._positions.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
-                self._positions.graph_at_position(connection, iterator)  # raises where the position is lost
-                state, steps = self._positions.kept_position(connection, iterator, spec)
-                spec_text = with_batch(spec_text, spec)
-            elif file == "token":
-                state = self._positions.token_state(connection, iterator, value)
-            elif file == "reset":
-                state = reset_state(self.graphs.of(iterator, spec_text), value)
-            else:
+            at, write = self._at(connection, iterator), WRITABLE.get(file)
+            at.row()  # raises for a removed iterator, whatever is written
+            if write is None:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
                 "UPDATE iterator SET spec = ?, base = ?, steps = ?, error = '' WHERE id = ?",
-                (spec_text, state, steps, iterator),
+                (*write(at, value), iterator),
             )
 
         self._store.run(act)
-
-
-def _length(length: int | None) -> bytes:
-    return b"endless\n" if length is None else b"%d\n" % length

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, from_json, to_json
 from touchfs.iterators.spec import build_graph, refusal_of, select_samples, stored_spec
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.graph.state import collect_state_dict, enclose, resume
-from touchfs.select.selection import Selector
-from touchfs.token import State, from_json, to_json
+from touchfs.select.selector import Selector
 
 # Bytes of a state at most.
 STATE_MAX = 4096

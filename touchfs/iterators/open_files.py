@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
-from touchfs.iterators.iterators import WRITABLE, Iterators
+from touchfs.core.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
+from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.iterators import Iterators
 from touchfs.store import writes
 from touchfs.store.iterator_store import Connection
 from touchfs.store.opens import Opens
 from touchfs.store.patience import without_waiting
-
-# The files whose texts are in the state store.
-STORED = ("next", "token", "spec")
 
 # Texts longer than `_LONG` (of large batches) are kept in memory while their files are open, up to `_LONG_KEPT` bytes
 # in total. The others are read from the store again.
@@ -63,7 +61,7 @@ class OpenFiles:
 class OpenFile:
     """One open of a file of an iterator, whether it was opened in this process or in another one."""
 
-    __slots__ = ("_files", "_text", "_wait_for_disk", "file", "id", "iterator")
+    __slots__ = ("_files", "_text", "_wait_for_disk", "file", "id", "is_stored", "iterator")
 
     def __init__(self, files: OpenFiles, open_id: int, iterator: int, file: str) -> None:
         self._files = files
@@ -73,11 +71,8 @@ class OpenFile:
         self.id = open_id
         self.iterator = iterator
         self.file = file
-
-    @property
-    def is_stored(self) -> bool:
-        """True if making the text changes the state store."""
-        return self.file in STORED
+        # True if making the text changes the state store.
+        self.is_stored = CONTROL_FILES[file].is_stored
 
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes of the text. May block on the store. On failure the file `error` has the reason."""
@@ -94,8 +89,14 @@ class OpenFile:
         """Read bytes of the text, or return None if that would take more than some microseconds."""
         text = self._text
         if text is None:
+            files = self._files
             try:
-                text = self._make_nowait()
+                if self.is_stored:
+                    text = files.iterators.at_once(self.iterator, self._stored_text)
+                else:
+                    text = files.opens.table.text(
+                        self.id, lambda: files.iterators.look_nowait(self.iterator, self.file)
+                    )
             except WouldWaitError:
                 return None
             if self.is_stored:
@@ -153,12 +154,6 @@ class OpenFile:
             return opens.table.text(self.id, lambda: iterators.look(self.iterator, self.file))
         with iterators.notes.noting(self.iterator, self.file, changes=True):
             return iterators.graphs.with_built(self._stored_text)
-
-    def _make_nowait(self) -> bytes:
-        iterators, opens = self._files.iterators, self._files.opens
-        if not self.is_stored:
-            return opens.table.text(self.id, lambda: iterators.look_nowait(self.iterator, self.file))
-        return iterators.at_once(self.iterator, self._stored_text)
 
     def _stored_text(self) -> bytes:
         """The text in the store, made now if there is none."""

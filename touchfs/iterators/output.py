@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from touchfs.control_characters import has_control, quote_name
+from touchfs.core.control_characters import has_control, quote_name
+from touchfs.core.errors import UsageError
 from touchfs.dataset.sample import Sample
-from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.select.selection import source_of
 
@@ -18,28 +18,32 @@ from touchfs.select.selection import source_of
 ItemToken = Callable[[str, str, int, int], str]
 
 
-def format_output(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
-    """Return the lines of samples, given their tokens, in the form of the spec's `output`.
+class OutputLines:
+    """The lines that steps tell. A non-empty `prefix` is prepended to paths."""
 
-    A non-empty `prefix` is prepended to paths. Raises UsageError as `check_paths`.
-    """
-    output = graph.spec.output
-    check_paths(output, prefix)
-    if not tokens:
-        return b""
-    if output in ("path", "relpath"):
-        start = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
-        return start + (b"\n" + start).join(graph.root.paths(tokens)) + b"\n"
-    line_of = _key if output == "key" else partial(_json, item_token)
-    lines = map(line_of, map(graph.root.make, tokens))
-    return os.fsencode("".join([line + "\n" for line in lines]))
+    def __init__(self, prefix: str, item_token: ItemToken) -> None:
+        self._starts = {"path": os.fsencode(f"{prefix}/" if prefix else ""), "relpath": b""}
+        self._is_broken = has_control(prefix)
+        self._item_token = item_token
 
+    def check(self, output: str) -> None:
+        """Raise UsageError if the output is paths and their prefix has control characters, such as a line break."""
+        if self._is_broken and output == "path":
+            problem = "paths would have the control characters of the mount point"
+            raise UsageError(f'{problem}: choose "output": "relpath", or mount with --path-prefix')
 
-def check_paths(output: str, prefix: str) -> None:
-    """Raise UsageError if the output is paths and this prefix has control characters, such as a line break."""
-    if output == "path" and has_control(prefix):
-        problem = "paths would have the control characters of the mount point"
-        raise UsageError(f'{problem}: choose "output": "relpath", or mount with --path-prefix')
+    def lines(self, graph: LiveGraph, tokens: Sequence[Any]) -> bytes:
+        """Return the lines of samples, given their tokens, in the form of the spec's `output`. Raises as `check`."""
+        output = graph.spec.output
+        if self._is_broken:
+            self.check(output)
+        if not tokens:
+            return b""
+        if (start := self._starts.get(output)) is not None:
+            return start + (b"\n" + start).join(graph.root.paths(tokens)) + b"\n"
+        line_of = _key if output == "key" else partial(_json, self._item_token)
+        lines = map(line_of, map(graph.root.make, tokens))
+        return os.fsencode("".join([line + "\n" for line in lines]))
 
 
 def _key(sample: Sample) -> str:

@@ -1,27 +1,29 @@
 """Prefetching for iterators: the files of the samples that come next are here before anybody reads them.
 
-Only an iterator knows what comes next in a shuffled order. Whoever made a step is about to read the files of its
-samples, and then makes the next step; meanwhile threads ask for the files of the following ones. Their bytes stay where
-those of any read do: in memory, and in the scratch store. Nothing is read ahead behind the end of an epoch.
+Only an iterator knows what comes next in a shuffled order. A job that made a step is about to read the files of its
+samples, and then makes the next step; meanwhile threads ask for the files of the following ones. Nothing is read ahead
+behind the end of an epoch.
 
-If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`). It gives up what was read
-least recently: what is asked for now goes before all that is read until its turn. So less than half of it is read
-ahead, or the last of it would drive out the first.
+The files are served by another process, so bytes that are read ahead are of use in the scratch store only. While that
+has no room, nothing is read ahead.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
+from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.dataset.sample import Sample
-from touchfs.errors import SourceError, TouchfsError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.node.transform.sample_files import BLOCK, FILE_MAX, beginnings
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_thread
+from touchfs.source.remote.kept import KEPT
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
@@ -32,6 +34,8 @@ _AHEAD_MAX, _SMALL = 28 << 20, 128 << 10
 # What a sample is taken for until one is known.
 _SAMPLE_BYTES = FILE_MAX
 _REMEMBERED = 4096
+# The time without reading ahead after the scratch store had no room.
+_REFUSED_SECONDS = 60.0
 
 
 class Prefetch:
@@ -42,7 +46,7 @@ class Prefetch:
         # A thread runs on the processors of the one that makes it, which may be pinned to one.
         self._processors = os.sched_getaffinity(0)
         # The bytes of the samples that were asked for, which are those of the sample read last until they are known.
-        self._asked: OrderedDict[_Key, int] = OrderedDict()
+        self._asked: BoundedCache[_Key, int] = BoundedCache(_REMEMBERED)
         self._sample_bytes = _SAMPLE_BYTES
         self._queue: deque[tuple[_Key, LiveGraph, Any]] = deque(maxlen=_REMEMBERED)
         self._ready = threading.Semaphore(0)
@@ -50,21 +54,21 @@ class Prefetch:
 
     def follow(self, graph: LiveGraph) -> None:
         """Prefetch what comes after the position of a graph. Never waits."""
+        if KEPT.refusal_since(monotonic() - _REFUSED_SECONDS) is not None:
+            return
         ahead, coming = 0, list[Any]()
-        with suppress(TouchfsError):  # whoever makes these steps gets their error
+        with suppress(TouchfsError):  # these steps have the error themselves
             coming = graph.coming(self._steps)
         for token in coming:
             key = graph.spec_text, repr(token)
-            ahead += self._asked.get(key, self._sample_bytes)
+            ahead += self._asked.find(key) or self._sample_bytes
             if ahead > _AHEAD_MAX:
                 break
             if key not in self._asked:
                 self._ask(key, graph, token)
 
     def _ask(self, key: _Key, graph: LiveGraph, token: Any) -> None:
-        self._asked[key] = self._sample_bytes
-        if len(self._asked) > _REMEMBERED:
-            self._asked.popitem(last=False)
+        self._asked.keep(key, self._sample_bytes)
         self._queue.append((key, graph, token))
         self._ready.release()
         if len(self._threads) < THREADS:
@@ -79,7 +83,7 @@ class Prefetch:
         while self._ready.acquire():
             with suppress(IndexError):
                 key, graph, token = self._queue.popleft()
-                # Whoever reads the file gets its error.
+                # The reader of the file gets its error.
                 with suppress(TouchfsError):
                     self._read(key, graph.root.make(token))
 
@@ -87,6 +91,6 @@ class Prefetch:
         files = list(beginnings(sample))
         self._sample_bytes = sum(2 * _SMALL if file.size <= _SMALL else file.size + BLOCK for file in files)
         if key in self._asked:
-            self._asked[key] = self._sample_bytes
+            self._asked.keep(key, self._sample_bytes)
         for file in files:
             file.fetch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from touchfs.errors import ExistsError, FullError, NotFoundError, UsageError
+from touchfs.core.errors import ExistsError, FullError, NotFoundError, UsageError
 from touchfs.iterators.spec import unwritten
 from touchfs.store.iterator_store import Connection, IteratorStore
 

@@ -1,9 +1,8 @@
 """The spec of an iterator: a JSON object that selects samples and their order, and the graph of nodes built from it.
 
     select       "samples", "segments", "interleaved", "merged/PLAN", or a path below one: "samples/SHARD",
-                 "segments/SHARD/DIRECTORY";
-                 version 0.1 called it `source`, and stored specs still do
-    where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.selection
+                 "segments/SHARD/DIRECTORY"
+    where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.facts
     shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order
     repeat       how many repeats make one epoch, or true for an endless one; false is one
     rank, world_size, partition ("stride", "block"), tail ("keep", "drop", "pad")
@@ -20,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from touchfs.errors import TouchfsError, UsageError
+from touchfs.core.errors import TouchfsError, UsageError
+from touchfs.core.token import from_json, to_json
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.partition import KINDS, TAILS, Partition
@@ -28,8 +28,8 @@ from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.expression import parse_where
-from touchfs.select.selection import AnySamples, Selector
-from touchfs.token import from_json, to_json
+from touchfs.select.selection import AnySamples
+from touchfs.select.selector import Selector
 
 BATCH_MAX = 100_000
 OUTPUTS = ("path", "relpath", "key", "json")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class MuxSource:
     """One of the sources of a mux."""
 
-    source: str = "samples"
+    select: str = "samples"
     where: str | None = None
     shuffle: int | None = None
     repeat: int | bool = False
@@ -57,7 +57,7 @@ class MuxSource:
 class Spec:
     """A parsed spec. The module's docstring describes the fields."""
 
-    source: str = "samples"
+    select: str = "samples"
     where: str | None = None
     shuffle: int | None = None
     repeat: int | bool = False
@@ -73,7 +73,7 @@ class Spec:
         """Return all fields as JSON. Equal specs have equal texts."""
         value = asdict(self)
         if self.mux:
-            del value["source"], value["where"]
+            del value["select"], value["where"]
         return to_json(value)
 
 
@@ -94,15 +94,16 @@ def stored_spec(text: str) -> Spec:
             value = {name: field for name, field in value.items() if name != _REFUSED}
         return parse_spec(value)
     except TouchfsError as error:
-        raise UsageError(f"its spec is damaged, write it anew: {error}") from error
+        raise UsageError(f"its spec is damaged, write it again: {error}") from error
 
 
 def is_written(text: str) -> bool:
-    """Return True if a text in the store is a spec that somebody wrote: it has all fields."""
+    """Return True if a text in the store is a spec that somebody wrote."""
     try:
-        return text == str(stored_spec(text))
+        spec = stored_spec(text)
     except UsageError:
         return True  # it is damaged
+    return refusal_of(text) is None and text != unwritten(spec.batch)
 
 
 def unwritten(batch: int = 1) -> str:
@@ -145,7 +146,7 @@ def _canonical(where: str | None) -> str | None:
 
 def select_samples(spec: Spec, selector: Selector) -> list[AnySamples]:
     """Return the samples of each source of a spec. Raises UsageError if it selects something that does not exist."""
-    return [selector.select(part.source, part.where) for part in _parts(spec)]
+    return [selector.select(part.select, part.where) for part in _parts(spec)]
 
 
 def build_graph(spec: Spec, samples: Sequence[AnySamples]) -> PairNode:
@@ -158,7 +159,7 @@ def build_graph(spec: Spec, samples: Sequence[AnySamples]) -> PairNode:
 
 
 def _parts(spec: Spec) -> tuple[MuxSource, ...]:
-    return spec.mux or (MuxSource(spec.source, spec.where, spec.shuffle, spec.repeat),)
+    return spec.mux or (MuxSource(spec.select, spec.where, spec.shuffle, spec.repeat),)
 
 
 def _part(spec: Spec, part: MuxSource, samples: AnySamples) -> PairNode:
@@ -181,13 +182,12 @@ def _repeated(node: PairNode, repeat: int | bool) -> PairNode:
 def _parse(kind: type[T], value: object, where: str) -> T:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} is a JSON object, not {value!r:.80}")
-    if "select" in value and "source" in value:
-        raise UsageError(f"{where}: select and source are two names of one field: leave one out")
-    known = ["select" if field.name == "source" else field.name for field in fields(kind)]  # type: ignore[arg-type]
-    if unknown := [name for name in value if name not in (*known, "source")]:
+    if "select" not in value:  # stores of version 5 may have its old name
+        value = {"select" if name == "source" else name: field for name, field in value.items()}
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if unknown := [name for name in value if name not in known]:
         raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(known)}")
-    checked = {name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()}
-    return kind(**{"source" if name == "select" else name: field for name, field in checked.items()})
+    return kind(**{name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()})
 
 
 def check_batch(value: object, where: str) -> int:
@@ -254,7 +254,6 @@ def _mux_sources(value: object, where: str) -> tuple[MuxSource, ...]:
 
 _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "select": _text,
-    "source": _text,
     "where": _text_or_null,
     "shuffle": _seed,
     "repeat": _times,

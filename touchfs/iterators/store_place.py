@@ -1,19 +1,22 @@
 """The place in which the iterators of a dataset are kept, and the stores and open files at that place.
 
-psycopg is imported only for a store in PostgreSQL.
+Nothing else knows the stores in PostgreSQL. psycopg is imported only for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from touchfs.postgres.place import DatabaseAddress, FleetPlace, check_state_name, parse_address
 from touchfs.store.iterator_store import IteratorStore
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
-from touchfs.store.postgres.address import DatabaseAddress
-from touchfs.store.postgres.place import FleetPlace, check_state_name
 from touchfs.store.store import StateStore
+
+if TYPE_CHECKING:
+    from touchfs.postgres.store import PostgresStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class StateDatabase:
 
     address: DatabaseAddress
     name: str
+
+    @classmethod
+    def parse(cls, url: str, name: str) -> StateDatabase:
+        """The database at a `postgresql://` URL. Raises UsageError and MissingExtraError."""
+        return cls(parse_address(url), name)
 
     def place(self, source: str, split: str | None, directory: str, mount: bytes = b"") -> FleetPlace:
         """The place of the iterators of a source, or of a split. Raises UsageError for a name that cannot be used."""
@@ -41,15 +49,20 @@ class StorePlace:
     def iterator_store(self, fingerprint: Callable[[], str], *, fsync: bool) -> IteratorStore:
         """The store of the iterators of a dataset with a fingerprint, which is connected at its first use."""
         if self.fleet is not None:
-            from touchfs.store.postgres.store import PostgresStore
-
-            return PostgresStore(self.fleet, fingerprint, later=True)
+            return fleet_store(self.fleet, fingerprint, later=True)
         return StateStore(self.path, fsync=fsync, later=True, identity=self.identity)
 
     def opens(self, store: IteratorStore, table: OpenTable, pid: int) -> Opens:
         """The open files of the mount that the process `pid` serves."""
         if self.fleet is not None:
-            from touchfs.store.postgres.opens import FleetOpens
+            from touchfs.postgres.opens import FleetOpens
 
             return FleetOpens(store, table, pid)
         return Opens(store, table, pid)
+
+
+def fleet_store(place: FleetPlace, fingerprint: Callable[[], str] | None, *, later: bool = False) -> PostgresStore:
+    """The store in a database, with its tables made if there are none. With `later`, it connects at its first use."""
+    from touchfs.postgres.store import PostgresStore
+
+    return PostgresStore(place, fingerprint, later=later)

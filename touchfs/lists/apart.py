@@ -1,20 +1,17 @@
 """Make the lists of a dataset in a process of its own, at low priority.
 
-In a worker of a mount this would take processor time from all requests: about 90 µs an utterance. The process is a new
-program, not a fork, and ends with the one that starts it.
+In a worker of a mount this would take processor time from all requests: about 90 µs an utterance.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
-import sys
+from contextlib import closing
 
+from touchfs.core.errors import SourceError
 from touchfs.dataset import Dataset
-from touchfs.errors import SourceError, TouchfsError
 from touchfs.lists.stored import StoredLists, find_lists, open_lists
-from touchfs.posix import interpreter
+from touchfs.posix.helper_process import HelperEndedError, HelperProcess, answer_calls
 
 # Starting the process takes as long as so many utterances.
 _FEW = 2000
@@ -33,22 +30,19 @@ def open_lists_apart(dataset: Dataset, few: int = _FEW) -> StoredLists:
 
 
 def _make(dataset: Dataset) -> None:
-    command = interpreter.program(__name__)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        answer, _ = process.communicate(pickle.dumps(dataset))
-    if not answer:
-        raise SourceError("the process that makes its lists was ended: try again", path=dataset.source)
-    error: TouchfsError | None = pickle.loads(answer)
-    if error is not None:
-        raise error
+    with closing(HelperProcess(__name__)) as helper:
+        try:
+            helper.call(dataset)
+        except HelperEndedError as error:
+            message = "the process that makes its lists was ended: try again"
+            raise SourceError(message, path=dataset.source) from error
 
 
 def main() -> None:
-    """The entry point of the process. It answers with an error, or None."""
+    """The entry point of the process."""
     os.nice(_NICENESS)
-    problem = None
-    try:
-        open_lists(pickle.load(sys.stdin.buffer))
-    except TouchfsError as error:
-        problem = error
-    sys.stdout.buffer.write(pickle.dumps(problem))
+    answer_calls(lambda: _open)
+
+
+def _open(dataset: Dataset) -> None:
+    open_lists(dataset)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Content, Memory, Rope
+from touchfs.core.extent import Content, Memory, Rope
 from touchfs.form.computed import ComputedContent
 from touchfs.format.arrow.build import build_batch, build_batch_message, build_end, build_head, padded_size
 from touchfs.format.arrow.mapped_columns import BinaryColumn, ColumnType

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from touchfs.extent import Buffer, Content, Memory, Rope
+from touchfs.core.extent import Buffer, Content, Memory, Rope
 from touchfs.form.computed import ComputedContent
 from touchfs.lists.catalog import catalog_content
 from touchfs.lists.kinds import CATALOG, LISTS, encode

@@ -8,9 +8,9 @@ none, the name of the shard comes before all keys: `<shard>/<key>`. The second s
 from __future__ import annotations
 
 from touchfs.catalog.keys import Keys
+from touchfs.core.names import hash_of, quote
 from touchfs.dataset import Dataset
 from touchfs.manifest.entry import recording_id
-from touchfs.names import hash_of, quote
 
 
 class RecordingIds:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from touchfs.control_characters import has_control
+from touchfs.core.control_characters import has_control
+from touchfs.core.errors import UsageError
+from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset
-from touchfs.errors import UsageError
 from touchfs.lists.records import Begins, SampleRecord, UtteranceRecord, decode_sample, decode_utterance
 from touchfs.manifest import kaldi, lhotse
 from touchfs.manifest.entry import Utterance
 from touchfs.manifest.hugging_face import METADATA_HEADER, build_metadata_row
 from touchfs.manifest.nemo import build_nemo
 from touchfs.manifest.wenet import build_wenet
-from touchfs.names import hex_digest
 
 # Of the file that has them (`touchfs.lists.stored`).
 VERSION = 2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from touchfs.control_characters import one_line
+from touchfs.core.control_characters import one_line
+from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset
 from touchfs.lists.kinds import DECODERS, REMARKS, SAMPLES, UTTERANCES
 from touchfs.lists.records import Begins, decode_utterance, encode_sample, encode_utterance, in_kaldi, with_beginning
 from touchfs.lists.sorting import Sorter
 from touchfs.lists.utterances import LeftOut, listed_samples
-from touchfs.progress import Progress
 
 _NOT_IN_KALDI = "Kaldi's lists cannot name it: Kaldi would take its path for a command"
 _EVERY = 1000

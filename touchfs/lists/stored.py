@@ -23,15 +23,15 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.core.errors import FormatError, map_os_errors
+from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset
-from touchfs.errors import FormatError, map_os_errors
 from touchfs.lists.catalog import TEXTS, CatalogSizes, text_sizes
 from touchfs.lists.kinds import DECODERS, LISTS, UTTERANCES, encode, lists_name
 from touchfs.lists.records import UtteranceRecord, decode_utterance
 from touchfs.lists.sorted_records import SortedRecords
 from touchfs.lists.sorting import MEMORY
 from touchfs.posix.trust import open_trusted_unique
-from touchfs.progress import Progress
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.store import Scratch
@@ -61,7 +61,6 @@ class StoredLists:
             raise FormatError("damaged, or not the lists of a dataset: remove it", path=file.path) from error
 
     def _table(self, name: str) -> NDArray[np.int64]:
-        """A table of int64 by its name."""
         offset, count = self._tables[name]
         return np.frombuffer(self._data, np.int64, count, offset)
 

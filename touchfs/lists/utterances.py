@@ -15,12 +15,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import drive
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.recording_names import name_of, path_of
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.errors import FormatError
-from touchfs.extent import drive
 from touchfs.form.compressed_content import read_plain, with_compressed
 from touchfs.form.recordings import Decoded, Pcm
 from touchfs.lists.ids import RecordingIds
@@ -30,6 +30,7 @@ from touchfs.media import duration
 from touchfs.media.extensions import is_recording
 from touchfs.segments.segment import Segment
 from touchfs.segments.times import Times
+from touchfs.view.segments import JSON, TEXT, WAV, rows_of_segments, segment_name
 
 _NO_LENGTH = "its length is not known: `touchfs index --full` finds it"
 
@@ -85,7 +86,7 @@ class _ShardLister:
                 if is_recording(self._table.extension(row))
             )
             return
-        parts = self._parts(ordinal)
+        parts = rows_of_segments(self._segments, ordinal)
         try:
             channels = self._channels(recording.row, parts)
         except FormatError as error:
@@ -122,22 +123,14 @@ class _ShardLister:
                 return _Recording(row, timing.rate, timing.frames)
         return None
 
-    def _parts(self, ordinal: int) -> dict[int, dict[bytes, int]]:
-        """The rows of the files of each segment by its number, and by the end of their names: `wav`, `json`, `txt`."""
-        parts: dict[int, dict[bytes, int]] = {}
-        for row in self._segments.files(ordinal):
-            name = self._segments.name(row)
-            parts.setdefault(self._segments.part[row], {})[name.partition(b".")[2]] = row
-        return parts
-
-    def _channels(self, row: int, parts: Mapping[int, Mapping[bytes, int]]) -> int:
+    def _channels(self, row: int, parts: Mapping[int, Mapping[str, int]]) -> int:
         """The channels of a recording, by the catalog; else by the header of its file. Raises FormatError."""
         if channels := self._shard.kind_of(self._table, row).channels:
             return channels
         form = self._shard.forms[self._table.kind[row] - 1]
         if isinstance(form, Pcm):
             return form.channels
-        wav = next((files[b"wav"] for files in parts.values() if b"wav" in files), None)
+        wav = next((files[WAV] for files in parts.values() if WAV in files), None)
         if wav is not None:
             form = self._shard.forms[self._segments.kind[wav] - 1]
             if isinstance(form, Pcm | Decoded):
@@ -160,7 +153,7 @@ class _ShardLister:
         return f"slices/all/{self._shard.shard.name}/{os.fsdecode(path_of(self._shard, row))}"
 
     def _utterances(
-        self, recording: ListedRecording, rows: Sequence[int], parts: Mapping[int, Mapping[bytes, int]], key: str
+        self, recording: ListedRecording, rows: Sequence[int], parts: Mapping[int, Mapping[str, int]], key: str
     ) -> Iterator[ListedUtterance | LeftOut]:
         if not parts:
             try:
@@ -174,8 +167,8 @@ class _ShardLister:
                 yield LeftOut(recording.path, "it has no samples")
         for number, files in parts.items():
             path = f"segments/{self._shard.shard.name}/{os.fsdecode(self._segments.path(min(files.values())))}"
-            path = f"{path.rpartition('/')[0]}/{number:04d}.wav"
-            fields = self._json(self._segments.inline(files[b"json"])) if b"json" in files else {}
+            path = f"{path.rpartition('/')[0]}/{segment_name(number, WAV)}"
+            fields = self._json(self._segments.inline(files[JSON])) if JSON in files else {}
             derived = fields.get("touchfs", {})
             if "length" not in derived:
                 yield LeftOut(path, derived.get("problem", _NO_LENGTH))
@@ -183,7 +176,7 @@ class _ShardLister:
             if not derived["length"]:
                 yield LeftOut(path, derived.get("problem", "the segment has no samples"))
                 continue
-            row = files.get(b"txt")
+            row = files.get(TEXT)
             text = None if row is None else self._segments.inline(row).decode("utf-8", "replace")
             span = derived["offset"], derived["length"]
             yield self._utterance(recording, number, span, text, fields, path, key)

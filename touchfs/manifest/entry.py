@@ -11,7 +11,7 @@ import re
 from math import inf, nextafter
 from typing import NamedTuple
 
-from touchfs.control_characters import UNSAFE
+from touchfs.core.control_characters import UNSAFE
 
 _CONTROL = rf"\s{UNSAFE}\u200b\ufeff="
 _QUOTED = re.compile(f"[{_CONTROL}]")

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import checked_path
 from touchfs.segments.formats.lines import at_line, fields, shown

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.lhotse import Supervision, parse_cut
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import Reference, checked_path

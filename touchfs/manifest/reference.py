@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.segments.formats.lines import shown
 from touchfs.segments.segment import Segment
 
@@ -27,7 +27,7 @@ class Reference(NamedTuple):
 
 
 def checked_path(path: object) -> str:
-    """Return a path as written. Raises FormatError if it is none, or a command."""
+    """Return a path as written. Raises FormatError if it is not a path, or a command."""
     if not isinstance(path, str) or not path or "\0" in path or len(path) > _PATH_MAX:
         raise FormatError(f"{shown(path) if isinstance(path, str) else type(path).__name__} is not a path")
     if path.startswith(("|", "pipe:")) or path.endswith("|"):

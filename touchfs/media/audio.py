@@ -23,8 +23,8 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, cast
 
-from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
-from touchfs.extras import install_hint
+from touchfs.core.errors import FormatError, MissingExtraError, NotFoundError, SourceError
+from touchfs.core.extras import install_hint
 from touchfs.limits import LIMITS, too_large
 
 if TYPE_CHECKING:

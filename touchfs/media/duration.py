@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from touchfs.extent import Buffer, Reads
+from touchfs.core.extent import Buffer, Reads
 from touchfs.format import flac, wav
 from touchfs.media.coding.sample_format import WIDTHS, format_of_bits, format_of_wav
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, MissingExtraError
+from touchfs.core.errors import FormatError, MissingExtraError
 
 # The header has up to 15 dimensions of a few bytes each.
 HEAD_SIZE = 128

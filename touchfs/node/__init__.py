@@ -1,5 +1,13 @@
 """The iterator graph: nodes that can be resumed exactly anywhere, and rebuild any item from its token.
 
+    graph                           whole graphs: states, shares, merged states, steps
+    public_names                    the table of all kinds of nodes
+    batch, transform, audio, leaf   the kinds of nodes
+    order                           ordinals in an order that ranks share, and the base classes of nodes with one
+    core                            the contract: nodes, iterations and their tracks, states, tokens, seeds, sources
+
+A module imports from rooms below its own only. `merge_states` is given states and no graph, so it asks the table.
+
 A node is imported at its first use: a mount needs few of them, and none before its first iterator.
 """
 
@@ -7,6 +15,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
+
+from touchfs.node.public_names import MODULES
 
 __all__ = [
     "BucketingSampler",
@@ -50,6 +60,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from touchfs.core.token import normalize_graph_token
     from touchfs.node.audio.cut_mixer import LazyCutMixer
     from touchfs.node.audio.sound import Sound
     from touchfs.node.batch.batcher import LazyBatcher
@@ -79,61 +90,12 @@ if TYPE_CHECKING:
     from touchfs.node.transform.repeater import LazyRepeater
     from touchfs.node.transform.shuffler import LazyShuffler
     from touchfs.node.transform.slicer import LazySlicer
-    from touchfs.token import normalize_graph_token
 else:
-    # Where the public names are defined, below `touchfs`.
-    _NAMES = {
-        "node.audio.cut_mixer": ("LazyCutMixer",),
-        "node.audio.sound": ("Sound",),
-        "node.batch.batcher": ("LazyBatcher",),
-        "node.batch.bucketing_sampler": ("BucketingSampler",),
-        "node.batch.sampler": ("DynamicSampler",),
-        "node.core.iterator_node": (
-            "IteratorNode",
-            "resolve_iterator_source",
-            "supports_graph_restore",
-        ),
-        "node.core.origin": (
-            "attach_graph_origin",
-            "get_graph_origin",
-            "maybe_attach_graph_origin",
-        ),
-        "node.core.pair_node": ("PairNode",),
-        "node.graph.merge": ("merge_states",),
-        "node.graph.share": ("share_of",),
-        "node.graph.state": (
-            "collect_state_dict",
-            "load_state",
-            "restore_state_dict",
-            "save_state",
-            "state_at",
-        ),
-        "node.leaf.indexed_shar": ("LazyIndexedSharIterator",),
-        "node.leaf.interleaved": ("LazyInterleavedIterator",),
-        "node.leaf.jsonl": ("LazyJsonlIterator",),
-        "node.leaf.manifest": ("LazyIndexedManifestIterator",),
-        "node.leaf.manifest_stream": ("LazyManifestIterator",),
-        "node.leaf.shar": ("LazySharIterator",),
-        "node.order.partition": ("Partition",),
-        "node.transform.chain": ("LazyIteratorChain",),
-        "node.transform.filter": ("LazyFilter",),
-        "node.transform.flattener": ("LazyFlattener",),
-        "node.transform.global_shuffle": ("LazyGlobalShuffle",),
-        "node.transform.infinite_multiplexer": ("LazyInfiniteApproximateMultiplexer",),
-        "node.transform.mapper": ("LazyMapper",),
-        "node.transform.multiplexer": ("LazyIteratorMultiplexer",),
-        "node.transform.prefetcher": ("LazyPrefetcher",),
-        "node.transform.repeater": ("LazyRepeater",),
-        "node.transform.shuffler": ("LazyShuffler",),
-        "node.transform.slicer": ("LazySlicer",),
-        "token": ("normalize_graph_token",),
-    }
-    _MODULES = {name: f"touchfs.{module}" for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name: str) -> object:
         """Import a public name."""
-        if name in _MODULES:
-            return getattr(importlib.import_module(_MODULES[name]), name)
+        if name in MODULES:
+            return getattr(importlib.import_module(MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

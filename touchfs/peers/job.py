@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from touchfs.clusters.paths import path_there
+from touchfs.containers.tar.layout.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
+from touchfs.core.errors import NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.core.task_paths import path_there
 from touchfs.dataset import counted
-from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import IndexState, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
 from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, identify_as, index_path, write_index
-from touchfs.shard.containers import LINES, TAR, single_named
+from touchfs.registry.containers import LINES, TAR, single_named
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType
 
@@ -88,7 +88,7 @@ def write(task: Task, *, force: bool) -> TaskResult:
         identify_as(task.data, task.dialect)
         verdict = judge(task.index, task.data)
         if not _is_right(verdict, task):
-            return TaskResult(wrong=(f"{verdict}; --force writes it anew",))
+            return TaskResult(wrong=(f"{verdict}; --force replaces it",))
         return TaskResult(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
     report = write_index(task.data, task.index, task.dialect, task.name)
     remarks = (f"{task.data}: {report.remark}",) if report.remark else ()

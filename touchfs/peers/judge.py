@@ -21,16 +21,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from touchfs.errors import FormatError, NotFoundError
-from touchfs.extent import Source
-from touchfs.format import jsonl
+from touchfs.containers.lines import layout as jsonl
+from touchfs.containers.tar.layout import members as tar
+from touchfs.containers.tar.layout.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
+from touchfs.containers.tar.layout.header import BLOCK, parse_header
+from touchfs.core.errors import FormatError, NotFoundError
+from touchfs.core.extent import Source
+from touchfs.core.progress import reached
 from touchfs.format.idx.offsets import OFFSET, Offsets, foreign_format, parse
 from touchfs.format.idx.wds_v2 import parse_companion
-from touchfs.format.tar import members as tar
-from touchfs.format.tar.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
-from touchfs.format.tar.header import BLOCK, parse_header
-from touchfs.progress import reached
-from touchfs.shard.containers import TAR, single_named
+from touchfs.registry.containers import TAR, single_named
 from touchfs.source.data import DATA
 from touchfs.source.store import StoredFile
 
@@ -44,7 +44,7 @@ _READERS = {
     Dialect.ENERGON: "Energon",
     Dialect.NEMO: "NeMo",
     Dialect.WDS_V2: "NeMo's v2",
-    Dialect.MEMBERS: "whoever takes each file for a sample",
+    Dialect.MEMBERS: "readers that take each file for a sample",
 }
 _ALL = frozenset((Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO))
 _GROUPED = (Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.MEMBERS)

@@ -18,23 +18,25 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pkgutil import resolve_name
 from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import quote
 
-from touchfs.errors import FormatError
-from touchfs.extent import drive
-from touchfs.format.idx import idxpack
-from touchfs.format.tar import members as tar
-from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
-from touchfs.peers.judge import IndexState, Verdict, counted, judge_offsets
-from touchfs.posix.paths import absolute, climbs, is_url
+from touchfs.containers.tar.layout import members as tar
+from touchfs.containers.tar.layout.grouping import Dialect, grouping, webdataset_key
+from touchfs.core.errors import FormatError
+from touchfs.core.location import Location
+from touchfs.core.urls import climbs
+from touchfs.peers.judge import IndexState, Verdict, counted
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, StoredFile
 
 SQLITE_NAME = "index.sqlite"
 _INFO_NAME = ".info.json"
 _SQLITE_MAGIC = b"SQLite format 3\0"
+# Kinds of lists that have a folder of their own: their first bytes, and what judges them as `judge_list`.
+_JUDGES = {b"IDXPACK": "touchfs.idxpack.judge:judge_pack"}
 _WIDS_KIND = "wids-shard-index-v1"
 _JSON_SIZE_MAX = 2**28
 _COPY_SIZE_MAX, _COPY_BLOCK = 2**30, 2**20
@@ -46,7 +48,7 @@ def is_list(path: str) -> bool:
     """True if a file is an index of many shards, by its first bytes."""
     file = DATA.open(path)
     head = file.read(0, min(file.size, 4096))
-    if head.startswith((idxpack.MAGIC[:7], _SQLITE_MAGIC)):
+    if head.startswith((*_JUDGES, _SQLITE_MAGIC)):
         return True
     return head.lstrip().startswith(b"{") and path.endswith(".json") and b'"__kind__"' in head
 
@@ -57,39 +59,17 @@ def judge_list(path: str, directory: str = "") -> Iterator[Verdict]:
     """
     file = DATA.open(path)
     head = file.read(0, min(file.size, len(_SQLITE_MAGIC)))
+    own = next((judge for magic, judge in _JUDGES.items() if head.startswith(magic)), None)
     try:
         if head.startswith(_SQLITE_MAGIC):
             yield from _judge_sqlite(path)
-        elif head.startswith(idxpack.MAGIC[:7]):
-            yield from _judge_pack(path, directory)
+        elif own is not None:
+            yield from resolve_name(own)(path, directory)
         else:
             yield from _judge_wids(path, directory)
     except FormatError as error:
         error.at(path)
         raise
-
-
-def _judge_pack(path: str, directory: str) -> Iterator[Verdict]:
-    file = DATA.open(path)
-    pack = drive(idxpack.scan_pack(file.size), file)
-    for segment, (name, row) in enumerate(zip(pack.paths, pack.segments, strict=True)):
-        content = idxpack.SegmentContent(int(row["flags"]))
-        try:
-            numbers = drive(idxpack.scan_segment(pack, segment), file)
-        except FormatError as error:
-            yield Verdict(path, IndexState.DAMAGED, f"{name or f'array {segment}'}: {error}")
-            continue
-        if content is idxpack.SegmentContent.ARRAY:
-            yield Verdict(path, IndexState.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
-            continue
-        size = int(numbers[-1]) if len(numbers) else None
-        shard = _open_listed(path, name, size, directory)
-        if isinstance(shard, Verdict):
-            yield shard
-        elif content is idxpack.SegmentContent.PATHS:
-            yield Verdict(path, IndexState.FITS, f"{name}: is there")
-        else:
-            yield _of_shard(path, name, judge_offsets(path, numbers, shard, shard.size))
 
 
 def _judge_wids(path: str, directory: str) -> Iterator[Verdict]:
@@ -105,7 +85,7 @@ def _judge_wids(path: str, directory: str) -> Iterator[Verdict]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(f"not a list of shards by wids: {error}") from error
     for name, samples, size in shards:
-        shard = _open_listed(path, name, size, directory)
+        shard = open_listed(path, name, size, directory)
         if isinstance(shard, Verdict):
             yield shard
             continue
@@ -136,7 +116,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
     import sqlite3  # imported here only, as its import takes as long as numpy's
 
     names = _energon_shards(os.path.join(os.path.dirname(path), _INFO_NAME))
-    root = os.path.dirname(os.path.dirname(absolute(path)))
+    root = os.path.dirname(os.path.dirname(Location.of(path).absolute.path))
     try:
         # Immutable: SQLite needs no locks and no journal, as the directory may be read-only.
         with (
@@ -147,7 +127,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
             if last is not None and not (type(last) is int and last < len(names)):
                 raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
             for number, name in enumerate(names):
-                shard = _open_listed(path, name, None, root=root)
+                shard = open_listed(path, name, None, root=root)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
     except sqlite3.Error as error:
         raise FormatError(f"not Energon's tables: {error}") from error
@@ -156,7 +136,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
 @contextmanager
 def _local_copy(path: str) -> Iterator[str]:
     """The path of a file of this machine; of one of another store, that of a copy until the block ends."""
-    if not is_url(path):
+    if not Location.of(path).is_url:
         yield os.path.abspath(path)
         return
     with closing(DATA.open(path)) as file, NamedTemporaryFile(prefix="touchfs-") as copy:
@@ -228,7 +208,7 @@ def _energon_samples(shard: StoredFile) -> Iterator[tuple[str, int, tuple[int, i
         yield key, offset, (end, last), parts
 
 
-def _open_listed(
+def open_listed(
     path: str, name: str, size: int | None, directory: str = "", root: str | None = None
 ) -> StoredFile | Verdict:
     """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`. Its name is
@@ -236,11 +216,14 @@ def _open_listed(
     """
     if _URL.match(name):
         return Verdict(path, IndexState.UNCHECKED, f"{name}: is not on this machine")
-    beside = root or os.path.dirname(absolute(path))
-    if is_url(path) and (os.path.isabs(name) or climbs(name)):  # it names no file of this machine, nothing above itself
+    location = Location.of(path)
+    beside = root or os.path.dirname(location.absolute.path)
+    if location.is_url and (
+        os.path.isabs(name) or climbs(name)
+    ):  # it names no file of this machine, nothing above itself
         return Verdict(path, IndexState.UNCHECKED, f"{name}: is not below the list")
     places = [os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
-    if root is None and not is_url(path):
+    if root is None and not location.is_url:
         places.insert(0, os.path.join(directory, name))
     place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:
@@ -249,7 +232,3 @@ def _open_listed(
     if size is not None and shard.size != size:
         return Verdict(path, IndexState.STALE, f"{name}: has {shard.size} bytes, and {size} when it was indexed")
     return shard
-
-
-def _of_shard(path: str, name: str, verdict: Verdict) -> Verdict:
-    return Verdict(path, verdict.state, f"{name}: {verdict.message}", verdict.samples, verdict.readers)

@@ -14,14 +14,13 @@ import os
 import struct
 from contextlib import closing
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError
+from touchfs.core.location import Location
 from touchfs.peers.write import COMPRESSED_SUFFIXES
-from touchfs.posix.paths import absolute, check_url
-from touchfs.shard.containers import MEGATRON, SHAR, TAR, single_named
-from touchfs.shard.find import FoundShard, find
-from touchfs.shard.open import fingerprints
+from touchfs.registry.containers import MEGATRON, SHAR, TAR, is_compressed, single_named
+from touchfs.registry.find import FoundShard, find
+from touchfs.registry.open import fingerprints
 from touchfs.source.data import DATA, find_type
-from touchfs.source.decompressed import is_compressed
 from touchfs.source.lines import PIPE
 from touchfs.source.store import FileType
 
@@ -43,8 +42,8 @@ def has_native_indexes(source: str) -> bool:
     """True if all files of a source have native indexes. Raises as `touchfs.indexing.open_dataset` does:
     NotFoundError, FormatError or SourceError.
     """
-    check_url(source)
-    return not why_sequential(source) and all(map(_is_indexed, find(absolute(source)).shards))
+    location = Location.parse(source).absolute
+    return not why_sequential(source) and all(map(_is_indexed, find(location).shards))
 
 
 def matches(path: str) -> bool:

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from touchfs.errors import FormatError, UsageError, map_os_errors
-from touchfs.extent import Buffer
-from touchfs.format import jsonl
+from touchfs.containers.lines import layout as jsonl
+from touchfs.containers.tar.layout import members as tar
+from touchfs.containers.tar.layout.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
+from touchfs.containers.tar.layout.header import BLOCK
+from touchfs.core.errors import FormatError, UsageError, map_os_errors
+from touchfs.core.extent import Buffer
+from touchfs.core.progress import reached
 from touchfs.format.idx.offsets import OFFSET, Offsets
-from touchfs.format.tar import members as tar
-from touchfs.format.tar.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
-from touchfs.format.tar.header import BLOCK
 from touchfs.peers.judge import is_tar
-from touchfs.progress import reached
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import FileType, StoredFile

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from touchfs.errors import SourceError, TouchfsError, UnwritableError, UsageError
+from touchfs.core.errors import SourceError, TouchfsError, UnwritableError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
 # Prefix of a directory that is about to replace another one (`touchfs.bulk.replace_files`). Only the swapping job may
@@ -28,6 +28,11 @@ SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 )
+
+# File systems without locks.
+UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
+# Beside a file that one process makes, whose turn it is.
+_LOCK_SUFFIX = ".lock"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -160,3 +165,54 @@ def write_error(error: OSError, problem: str, path: str | os.PathLike[str]) -> S
     """Convert an OSError from writing: UnwritableError if nothing can be written at `path`, else SourceError."""
     kind = UnwritableError if error.errno in _REFUSED else SourceError
     return kind(problem, path=os.fspath(path))
+
+
+@contextmanager
+def turn(path: str) -> Iterator[None]:
+    """Have the turn to make the file at a path: one process or thread at a time has it, and who waits for it finds the
+    file made.
+
+    It is a lock on a file beside it, which the kernel drops with a process that ends. Raises UnwritableError or
+    SourceError.
+    """
+    lock = path + _LOCK_SUFFIX
+    try:
+        descriptor = _take(lock)
+    except OSError as error:
+        raise write_error(error, f"cannot be written: {error.strerror}", path) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(lock)  # before it is let go of: who waits for it makes another one
+        os.close(descriptor)
+
+
+def _take(lock: str) -> int:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            lock_if_possible(descriptor, fcntl.LOCK_EX)
+            if is_at(descriptor, lock):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def lock_if_possible(descriptor: int, kind: int) -> None:
+    """Lock a file or directory, after waiting for it. Does nothing on a file system without locks. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError as error:
+        if error.errno not in UNLOCKABLE:
+            raise
+
+
+def is_at(descriptor: int, path: str | os.PathLike[str]) -> bool:
+    """Return whether an open file or directory is still the one at a path. Raises OSError."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -9,7 +9,7 @@ import ctypes
 import errno
 import os
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2

@@ -9,6 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+# Types of file systems whose files are on other machines, or may be.
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ncpfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
+)
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 # Where mount points are made when a disk comes, and removed when it goes: by desktops, automounters and containers.
 _OF_DISKS = re.compile(r"/|/mnt|/net|(/run)?/media(/[^/]+)?")

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.posix.processes import is_readable
 
 # For a program that writes the secret into a pipe.

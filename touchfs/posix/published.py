@@ -7,7 +7,6 @@ drops the locks of a process that ends.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -16,14 +15,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from touchfs.posix.atomic import sync, sync_tree
+from touchfs.posix.atomic import UNLOCKABLE, is_at, lock_if_possible, sync, sync_tree
 from touchfs.posix.exchange import CannotExchangeError, exchange
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # End of the name of a directory that is to be replaced, where two paths cannot be swapped.
 SET_ASIDE = "~"
-# File systems without locks.
-_UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 
 def hold_directory(path: str | os.PathLike[str]) -> int:
@@ -128,24 +125,7 @@ def remove_unheld(path: Path) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
-        if error.errno not in _UNLOCKABLE:  # without locks, somebody may hold it
+        if error.errno not in UNLOCKABLE:  # without locks, somebody may hold it
             raise
     finally:
         os.close(descriptor)
-
-
-def lock_if_possible(descriptor: int, kind: int) -> None:
-    """Lock a file or directory, after waiting for it. Does nothing on a file system without locks. Raises OSError."""
-    try:
-        fcntl.flock(descriptor, kind)
-    except OSError as error:
-        if error.errno not in _UNLOCKABLE:
-            raise
-
-
-def is_at(descriptor: int, path: str | os.PathLike[str]) -> bool:
-    """Return whether an open file or directory is still the one at a path. Raises OSError."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from touchfs.control_characters import one_line
+from touchfs.core.control_characters import one_line
 
 _ADDRESS, _WATCHDOG, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
@@ -36,7 +36,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls) -> Self:
-        """As `of_environment`; also removes it from the environment, so that no child speaks for this process."""
+        """Like `of_environment`; also removes it from the environment, so that no child speaks for this process."""
         found = cls.of_environment()
         for name in (_ADDRESS, _WATCHDOG, _WATCHDOG_PID):
             os.environ.pop(name, None)

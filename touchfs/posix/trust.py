@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from touchfs.errors import UntrustedError, UsageError
+from touchfs.core.errors import UntrustedError, UsageError
 from touchfs.posix.atomic import TEMPORARY_PREFIX, replacement
 from touchfs.posix.links import resolve
 
@@ -75,7 +75,7 @@ def open_trusted(path: str, data: str | None = None, flags: int = os.O_RDONLY) -
 
 
 def open_trusted_unique(path: str, flags: int = os.O_RDONLY) -> int:
-    """As `open_trusted`, for a file whose content cannot be verified: it must also have no other hard link."""
+    """Like `open_trusted`, for a file whose content cannot be verified: it must also have no other hard link."""
     descriptor = open_trusted(path, None, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)

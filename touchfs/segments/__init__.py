@@ -16,8 +16,9 @@ recordings, such as Kaldi's. Rules are tried in this order, and the first that f
     ctm, stm, rttm  words, utterances, turns of speakers                  NIST's tools, Kaldi, diarization
     eaf             annotations                                           ELAN
     txt             labels with tabs                                      Audacity
-    kaldi           `segments`, `text`, `utt2spk` beside the shard        Kaldi (`touchfs.shard.kaldi`)
-    line            the span of the line of a list that names the audio    NeMo, WeNet, Lhotse (`touchfs.shard.lists`)
+    kaldi           `segments`, `text`, `utt2spk` beside the shard        Kaldi (`touchfs.containers.lines.kaldi`)
+    line            the span of the line of a list that names the audio    NeMo, WeNet, Lhotse
+    (`touchfs.containers.lines`)
 
 In JSON, a segment has one of these, in seconds, and the first that is there counts:
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.format.lhotse import parse_cut
 from touchfs.format.metainfo import TouchNetSegment
 from touchfs.segments.segment import SEGMENTS_MAX, STORED_LABELS, Segment, Segments, Spanned

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import TouchNetSegment
 from touchfs.segments.segment import Spanned

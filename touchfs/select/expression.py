@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.select.predicates import (
     ORDERS,
     TESTS,

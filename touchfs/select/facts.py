@@ -25,16 +25,14 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from touchfs.core.errors import DecodeLimitError, FormatError
 from touchfs.dataset.sample import Sample
-from touchfs.errors import DecodeLimitError, FormatError
 from touchfs.form.compressed_content import with_compressed
 from touchfs.select.expression import spell_field
 from touchfs.select.predicates import Named
-
-if TYPE_CHECKING:
-    from touchfs.select.selection import AnySamples
+from touchfs.select.selection import AnySamples
 
 log = logging.getLogger(__name__)
 

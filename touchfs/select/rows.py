@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.format.image_size import ImageSize
-from touchfs.format.interleaved.columns import RESERVED_COLUMNS
+from touchfs.interleaved.layout.columns import RESERVED_COLUMNS
 from touchfs.select.expression import Where, spell_field
 from touchfs.tables.values.json_values import json_values
 

@@ -30,14 +30,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from touchfs.errors import (
-    FormatError,
-    NotFoundError,
-    UntrustedError,
-    UnwritableError,
-    UsageError,
-    map_os_errors,
-)
+from touchfs.core.errors import FormatError, NotFoundError, UntrustedError, UnwritableError, UsageError, map_os_errors
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, spell_field
@@ -161,7 +154,6 @@ def _check(known: _Evaluated, where: Where, paths: Sequence[Path]) -> None:
 
 
 def _open(path: str, identity: bytes, samples: int, fields: int) -> _Evaluated:
-    """Return what a file has."""
     with map_os_errors(path), open(open_trusted(path), "rb") as file:
         with suppress(PermissionError):
             os.utime(file.fileno())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from touchfs.errors import UsageError, map_os_errors
+from touchfs.core.errors import UsageError, map_os_errors
 from touchfs.posix.private_file import read_private
 from touchfs.serve.answer import refusal
 from touchfs.serve.host_header import is_own_host

@@ -6,15 +6,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 
-from touchfs.control_characters import one_line
-from touchfs.errors import (
-    ChangedError,
-    FormatError,
-    NotFoundError,
-    SourceTimeoutError,
-    TouchfsError,
-    UsageError,
-)
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceTimeoutError, TouchfsError, UsageError
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
-from touchfs.control_characters import one_line
-from touchfs.errors import FormatError, TouchfsError
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.serve.access import HttpAccess
 from touchfs.serve.answer import HttpAnswer, Refusal, describe, refusal, text
 from touchfs.serve.directories import answer_listing
@@ -24,6 +24,8 @@ from touchfs.serve.served_tree import Served, ServedTree
 from touchfs.tree.tree import Tree
 
 Environ = dict[str, Any]
+# In an environment: a function that tells whether the client has gone away.
+IS_GONE = "touchfs.is_gone"
 
 _METHODS = ("GET", "HEAD", "OPTIONS", "PROPFIND")
 # What data says is never run by a browser as a page of ours, nor shown in a page of another site.
@@ -73,13 +75,14 @@ class Application:
         if body:
             raise refusal(HTTPStatus.BAD_REQUEST, f"a {method} has no body")
         tree = self._served.current()
-        found = self._served.find(tree, _path(environ))
+        found = self._served.find(tree, _path(environ), environ[IS_GONE])
         return self._directory(tree, found, environ) if found.is_directory else self._file(tree, found, environ)
 
     def _directory(self, tree: Tree, found: Served, environ: Environ) -> HttpAnswer:
         if not environ["PATH_INFO"].endswith("/"):  # links in a listing are relative to it
             return text(HTTPStatus.MOVED_PERMANENTLY, "a directory ends with /", (("Location", found.url),))
-        return answer_listing(found, self._served.children(tree, found), environ.get("HTTP_ACCEPT", ""))
+        listed = self._served.children(tree, found, environ[IS_GONE])
+        return answer_listing(found, listed, environ.get("HTTP_ACCEPT", ""))
 
     def _file(self, tree: Tree, found: Served, environ: Environ) -> HttpAnswer:
         content = self._served.open(tree, found)
@@ -98,8 +101,9 @@ class Application:
         except FormatError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
         tree = self._served.current()
-        found = self._served.find(tree, _path(environ))
-        below = self._served.children(tree, found) if depth == "1" and found.is_directory else ()
+        is_gone = environ[IS_GONE]
+        found = self._served.find(tree, _path(environ), is_gone)
+        below = self._served.children(tree, found, is_gone) if depth == "1" and found.is_directory else ()
         return answer_properties(requested, chain([found], below))
 
 

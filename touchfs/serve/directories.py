@@ -9,7 +9,7 @@ from html import escape
 from http import HTTPStatus
 from itertools import islice
 
-from touchfs.control_characters import one_line
+from touchfs.core.control_characters import one_line
 from touchfs.serve.answer import HttpAnswer
 from touchfs.serve.served_tree import Served
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 
-from touchfs.extent import Content
+from touchfs.core.extent import Content
 from touchfs.serve.answer import Headers, HttpAnswer, text
 from touchfs.serve.ranges import Span, asked_ranges, is_listed
 

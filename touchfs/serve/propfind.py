@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError
 from xml.sax.saxutils import escape, quoteattr
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.serve.answer import HttpAnswer, text
 from touchfs.serve.directories import batched
 from touchfs.serve.served_tree import Served

@@ -56,7 +56,7 @@ def is_listed(etag: str, header: str) -> bool:
 
 
 def asked_ranges(environ: Mapping[str, str], etag: str, size: int) -> list[Span] | None:
-    """As `parse_ranges` for a request; None if it asks for no range, or for one of another version."""
+    """Like `parse_ranges` for a request; None if it asks for no range, or for one of another version."""
     header = environ.get("HTTP_RANGE")
     if header is None or environ.get("HTTP_IF_RANGE", etag).strip() != etag:
         return None

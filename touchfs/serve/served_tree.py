@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mimetypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import quote
 
+from touchfs.core.extent import Content
 from touchfs.dataset import Dataset
-from touchfs.extent import Content
+from touchfs.serve.on_demand import OnDemand
 from touchfs.tree.by_path import TreeByPath, known_entry
 from touchfs.tree.entry import Entry
 from touchfs.tree.tree import Tree
@@ -50,22 +51,27 @@ class Served(NamedTuple):
 
 
 class ServedTree:
-    """The tree of `dataset` for any number of threads."""
+    """The tree of `dataset` for any number of threads. A shard that is looked into is indexed first; `is_gone` tells
+    meanwhile whether the client has gone away (`OnDemand.wait`).
+    """
 
     def __init__(self, dataset: Dataset) -> None:
         self._tree = TreeByPath(dataset)
+        self._shards = OnDemand(dataset)
 
     def current(self) -> Tree:
         """The tree for one request. Inode numbers hold in it only."""
         return self._tree.current()
 
-    def find(self, tree: Tree, path: bytes) -> Served:
-        """Find the file or directory at a path. Raises NotFoundError, and the errors of `Tree`."""
+    def find(self, tree: Tree, path: bytes, is_gone: Callable[[], bool]) -> Served:
+        """Find the file or directory at a path. Raises NotFoundError, and the errors of `Tree` and `OnDemand.wait`."""
         names = tuple(filter(None, path.split(b"/")))
+        self._shards.wait(names[:-1], is_gone)
         return self._served(names, tree.resolve(os.fsdecode(b"/".join(names))))
 
-    def children(self, tree: Tree, directory: Served) -> Iterator[Served]:
+    def children(self, tree: Tree, directory: Served, is_gone: Callable[[], bool]) -> Iterator[Served]:
         """Yield the entries of a directory, in the tree's order, with all sizes that can be known."""
+        self._shards.wait(directory.names, is_gone)
         above = b"/".join(directory.names)
         for name, child, _ in tree.entries(directory.inode):
             yield self._served((*directory.names, name), known_entry(tree, above, child))

@@ -15,18 +15,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
-from touchfs.errors import MissingExtraError, UsageError
-from touchfs.extras import install_hint
+from touchfs.core.errors import MissingExtraError, UsageError
+from touchfs.core.extras import install_hint
 from touchfs.posix.threads import start_thread
 from touchfs.serve.access import ServeAddress
-from touchfs.serve.application import Application
+from touchfs.serve.application import IS_GONE, Application
 from touchfs.serve.propfind import BODY_MAX
 
 try:
     from cheroot.server import HTTPConnection, HTTPRequest
-    from cheroot.wsgi import Server
+    from cheroot.wsgi import Gateway_10, Server
 except ImportError as error:
     raise MissingExtraError(f"serving needs cheroot: {install_hint('serve')}") from error
 
@@ -36,6 +37,7 @@ ANSWERS = 32
 HEADERS_MAX = 1 << 15
 # For a request to arrive as a whole, and for a client to take a piece of the answer (`files.PIECE`).
 REQUEST_SECONDS, PIECE_SECONDS = 10, 60
+_ESTABLISHED = 1  # of TCP, in <linux/tcp.h>
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SINGLE = frozenset((b"Host", b"Content-Length", b"Content-Type", b"Authorization", b"Range", b"If-Range", b"Depth"))
 _logger = logging.getLogger(__name__)
@@ -159,6 +161,18 @@ class _HttpConnection(HTTPConnection):
     RequestHandlerClass = _HttpRequest
 
 
+class _Gateway(Gateway_10):
+    def respond(self) -> None:
+        self.env[IS_GONE] = partial(_is_gone, self.req.conn.socket)
+        super().respond()
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    """True if the client has closed the connection. To read would not tell, once that is shut down (`_Deadlines`)."""
+    state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state != _ESTABLISHED
+
+
 class TreeServer(Server):
     """Serves an application at an address, which is bound at once. A client has so many `answers` at a time.
 
@@ -182,6 +196,7 @@ class TreeServer(Server):
             # Who finds all threads and the queue in use gets status 503 at once, so that others are still accepted.
             accepted_queue_timeout=0,
         )
+        self.gateway = _Gateway
         self.deadlines = _Deadlines()
         self.open_answers = _OpenAnswers(answers)
         os.environ.pop("LISTEN_PID", None)  # cheroot would take any descriptor 3 for its socket

@@ -1,1 +1,1 @@
-"""Readers of shards: one file per container format. A shard is a sequence of samples over an index and its files."""
+"""The contract of shards: the stored sample, options of readers, and what readers and writers of all kinds share."""

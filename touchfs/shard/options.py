@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from touchfs.errors import ArgumentTypeError, UsageError
-from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
+from touchfs.core.errors import ArgumentTypeError, UsageError
 from touchfs.format.metainfo import RATE_MAX
 from touchfs.limits import LIMITS, Limits
 from touchfs.segments.json_rules import JSON_RULES
@@ -21,6 +20,13 @@ KALDI_RULE, LINE_RULE = "kaldi", "line"
 FLAT, NESTED = "flat", "nested"
 # All tars and Parquet files have interleaved samples.
 INTERLEAVED = "interleaved"
+
+
+# Policies for items whose bytes cannot be found: what becomes of the item and of its sample.
+ERROR, WARN, DROP_ROW, DROP_SAMPLE = "error", "warn", "drop_row", "drop_sample"
+ITEM_POLICIES = (ERROR, WARN, DROP_ROW, DROP_SAMPLE)
+
+
 SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO_RULE)
 
 
@@ -45,7 +51,7 @@ class Options:
     (`touchfs.features`), which is preferred to what the table says itself.
 
     `split` is the split of the dataset whose shards are read (None: all shards), and `partition` has the values of the
-    directories of one shard (`touchfs.tables.partition`).
+    directories of one shard (`touchfs.tables.values.partition`).
 
     Of interleaved samples, `kind` is `INTERLEAVED` if all shards have some (None: those whose first samples look like
     it), and `on_error` says what becomes of items without bytes. Only their own catalogs depend on these two.

@@ -1,17 +1,21 @@
-"""Functions shared by containers whose shards are a single file, also if Kaldi's lists are beside it."""
+"""What containers share whose shards are single files, also compressed ones and those beside Kaldi's lists."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.posix.paths import beside
+from touchfs.core.errors import FormatError, NotFoundError, SourceError
+from touchfs.core.location import beside
+from touchfs.shard.options import Decompress
 from touchfs.source.data import DATA
+from touchfs.source.decompressed import decompressed, find
 from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.store import FileType, Store, StoredFile
 
-# Kaldi's lists beside a shard (`touchfs.shard.kaldi`), and the one that is a shard (`touchfs.shard.lists.wav_scp`).
+# Kaldi's lists beside a shard (`touchfs.containers.lines.kaldi`), and the one that is a shard
+# (`touchfs.containers.lines.wav_scp`).
 SEGMENTS = "segments"
 LISTS = (SEGMENTS, "text", "utt2spk")
 RECORDINGS = "wav.scp"
@@ -25,6 +29,21 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
 def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file in the directory of the shard at `path`. Raises FormatError if it is not a file of the shard."""
     return DATA.open(beside(path, name), fingerprint_of(path, name, files))
+
+
+class SingleFile:
+    """The open file of a shard that is one file, which is called `name` in its `files`."""
+
+    def __init__(self, path: str, name: str, files: Files) -> None:
+        self.path = path
+        self.files = files
+        self._name = name
+        self.size = files[name].size
+        self._file = open_source(path, name, files)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def fingerprint_of(path: str, name: str, files: Files) -> Fingerprint:
@@ -51,3 +70,16 @@ def list_fingerprints(path: str, store: Store) -> dict[str, Fingerprint]:
 def without_lists(files: Files) -> Files:
     """The files of a shard without the lists beside it."""
     return {name: file for name, file in files.items() if name not in LISTS} if SEGMENTS in files else files
+
+
+def open_decompressed(path: str, fingerprint: Fingerprint, when: Decompress) -> ScratchFile:
+    """The decompressed form of a file: made if `when` is NOW, else only looked up.
+
+    Raises SourceError if it is missing.
+    """
+    if when is Decompress.NOW:
+        return decompressed(path, fingerprint)
+    form = find(path, fingerprint)
+    if form is None:
+        raise SourceError("is compressed, and not decompressed in the scratch store", path=path)
+    return form

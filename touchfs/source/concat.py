@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from touchfs.errors import SourceError
-from touchfs.extent import Buffer, Extent, Rope
+from touchfs.core.errors import SourceError
+from touchfs.core.extent import Buffer, Extent, Rope
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import StoredFile

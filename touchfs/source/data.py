@@ -9,21 +9,17 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
-from touchfs.errors import NotFoundError, SourceError, TouchfsError
-from touchfs.posix.paths import is_url
-from touchfs.posix.paths.chains import parse_in_archive
+from touchfs.core.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.core.location import Location
 from touchfs.source.fingerprint import Fingerprint, sample_of
-from touchfs.source.local_store import LocalStore
+from touchfs.source.plain import plain_store
 from touchfs.source.store import FileType, Status, Store, StoredEntry, StoredFile
-
-_LOCAL = LocalStore()
 
 
 def store_of(path: str) -> Store:
-    """The store that a path is in. The only place that decides which kind that is."""
-    if not is_url(path):
-        return _LOCAL
-    return _remote() if parse_in_archive(path) is None else _archives()
+    """The store that a path is in."""
+    location = Location.of(path)
+    return plain_store(location) if location.inside is None else _archives()
 
 
 @cache
@@ -31,13 +27,6 @@ def _archives() -> Store:
     from touchfs.source.archived.store import ArchiveStore  # most commands need none
 
     return ArchiveStore()
-
-
-@cache
-def _remote() -> Store:
-    from touchfs.source.remote.store import RemoteStore  # most commands need none
-
-    return RemoteStore()
 
 
 class _AllData:
@@ -72,7 +61,8 @@ class Look(_AllData):
     in a directory whose listing has its status is not asked for.
 
     Opening a dataset asks several times, for several purposes, about the same thousands of paths. Several threads may
-    share a look. That nothing is at a path is an answer; errors are not kept.
+    share a look. That nothing is at a path is an answer; errors are not kept. It is sent to other processes without its
+    answers.
     """
 
     def __init__(self) -> None:
@@ -81,6 +71,9 @@ class Look(_AllData):
         self._missing: set[str] = set()
         # Directories whose listings have the status of all that is in them.
         self._answered: set[str] = set()
+
+    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
+        return Look, ()
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
         """See `Store.list`."""

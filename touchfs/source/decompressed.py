@@ -24,13 +24,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
-from touchfs.extent import Buffer
-from touchfs.extras import install_hint
-from touchfs.names import hex_digest
-from touchfs.posix.paths import absolute, resolved, shown
+from touchfs.core.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
+from touchfs.core.extent import Buffer
+from touchfs.core.extras import install_hint
+from touchfs.core.location import Location
+from touchfs.core.names import hex_digest
+from touchfs.core.progress import Progress
+from touchfs.core.urls import shown
 from touchfs.posix.trust import open_trusted_unique
-from touchfs.progress import Progress
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
@@ -44,7 +45,6 @@ log = logging.getLogger(__name__)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 GZIP_LINES_SUFFIXES = tuple(f"{lines}.gz" for lines in LINES_SUFFIXES)
 OTHER_LINES_SUFFIXES = tuple(f"{lines}{end}" for lines in LINES_SUFFIXES for end in (".zst", ".xz", ".bz2"))
-JSONL_SUFFIXES = GZIP_LINES_SUFFIXES + OTHER_LINES_SUFFIXES
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
@@ -146,16 +146,6 @@ _BY_SUFFIX: dict[str, Callable[[], Codec]] = {
     ".zst": _zstd,
     ".tzst": _zstd,
 }
-
-
-def is_compressed_lines(path: str) -> bool:
-    """True if a file of this name is compressed JSON lines."""
-    return path.lower().endswith(JSONL_SUFFIXES)
-
-
-def is_compressed(path: str) -> bool:
-    """True if a file of this name is a compressed tar, or compressed JSON lines."""
-    return path.lower().endswith(TAR_SUFFIXES + JSONL_SUFFIXES)
 
 
 def codec_of(path: str) -> Codec:
@@ -280,7 +270,7 @@ def decompressed(
 
 def scratch_name(path: str, fingerprint: Fingerprint) -> str:
     """Return the name in the scratch store of the decompressed form of a file."""
-    text = f"{resolved(path)}\0{fingerprint.hashed}"
+    text = f"{Location.of(path).resolved}\0{fingerprint.hashed}"
     return hex_digest(text.encode(errors="surrogateescape"))
 
 
@@ -297,7 +287,7 @@ class DecompressedFile(LocalFile):
     @property
     def identity(self) -> str | None:
         """The identity of the compressed file, as its decompressed form may be evicted and made again."""
-        return f"{absolute(self._compressed)}\0{self._compressed_fingerprint.hashed}"
+        return f"{Location.of(self._compressed).absolute.path}\0{self._compressed_fingerprint.hashed}"
 
     def open(self) -> None:
         """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""

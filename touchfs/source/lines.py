@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, cast
 
-from touchfs.errors import ChangedError, FormatError, SourceError, os_error
+from touchfs.core.errors import ChangedError, FormatError, SourceError, os_error
 from touchfs.limits import LIMITS, too_long
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import decompressed_stream
 
 PIPE = "pipe:"
-_LINE_MAX = 1 << 30  # longest line in states of version 0.1, which had no other limit
+_LINE_MAX = 1 << 30  # longest line in states, which may have been saved with another limit
 _BLOCK = 1 << 20
 
 

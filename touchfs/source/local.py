@@ -28,8 +28,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import KeyedRef
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
-from touchfs.extent import Buffer
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError, os_error
+from touchfs.core.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
 from touchfs.posix.threads import start_thread

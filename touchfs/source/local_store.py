@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from touchfs.errors import NotFoundError, map_os_errors
+from touchfs.core.errors import NotFoundError, map_os_errors
+from touchfs.posix.beneath import open_beneath
 from touchfs.posix.links import check_links, open_data
-from touchfs.source.beneath import FileBeneath
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
 from touchfs.source.store import FileType, Status, Store, StoredEntry
 
+# O_NONBLOCK: a pipe must not wait for a writer.
+_BENEATH_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 _TYPES = {stat.S_IFREG: FileType.FILE, stat.S_IFDIR: FileType.DIRECTORY}
 
 
@@ -39,6 +41,30 @@ class _Entry:
         with suppress(OSError):
             return self._entry.is_dir()
         return False
+
+
+class FileBeneath(LocalFile):
+    """The regular file at `within`, a path relative to the directory `root`: at each open and at each verification."""
+
+    __slots__ = ("_root", "_within")
+
+    def __init__(self, root: str, within: str, fingerprint: Fingerprint | None = None) -> None:
+        super().__init__(os.path.join(root, within), fingerprint)
+        self._root = root
+        self._within = within
+
+    def _open(self) -> int:
+        return open_beneath(self._root, self._within, _BENEATH_FLAGS)
+
+    def _stat(self) -> os.stat_result:
+        descriptor = self._open()
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def __reduce__(self) -> tuple[type[FileBeneath], tuple[str, str, Fingerprint | None]]:  # type: ignore[override]
+        return FileBeneath, (self._root, self._within, self.fingerprint)
 
 
 class LocalStore:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Source
+from touchfs.core.extent import Source
 
 # Reading, or copying, 8 KiB takes as long as another call: about a microsecond. So larger ranges are read alone.
 SMALL = 8 << 10

@@ -13,7 +13,7 @@ import enum
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
-from touchfs.extent import Source
+from touchfs.core.extent import Source
 from touchfs.source.fingerprint import Fingerprint
 
 
@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
-        """As `open`, for a regular file by its path relative to a directory, which neither the path nor links leave.
+        """Like `open`, for a regular file by its path relative to a directory, which neither the path nor links leave.
 
         This accesses nothing, either: opening the file raises SourceError if the path leads out of the root.
         """

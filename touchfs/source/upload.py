@@ -15,23 +15,23 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, BinaryIO, cast
 
-from touchfs.errors import SourceError, TouchfsError, UsageError, map_os_errors
+from touchfs.core.errors import SourceError, TouchfsError, UsageError, map_os_errors
+from touchfs.core.location import Location
 from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_file, write_error
-from touchfs.posix.paths import is_url, shown
-from touchfs.posix.paths.chains import parse_in_archive
 
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory"})
 # A client may have a method for a request that no such server is known to answer. Ours for SFTP only reads.
 _READ_ONLY = frozenset({"http", "https", "hf", "sftp", "ssh"})
-# A large file takes longer than a read. Whoever sends more slowly needs a larger --timeout.
+# A large file takes longer than a read. A slower connection needs a larger --timeout.
 _BYTES_PER_SECOND = 1_000_000
 
 
-def check_writable(target: str) -> None:
-    """Raise UsageError if nothing can be written to the store of a path."""
-    scheme = target.partition("://")[0].lower()
-    if is_url(target) and (scheme in _READ_ONLY or "::" in target or parse_in_archive(target) is not None):
-        raise UsageError(f"nothing is written to {scheme}://: take s3, gs, az or a directory", path=shown(target))
+def check_writable(target: str) -> Location:
+    """The location of a path. Raises UsageError if nothing can be written to its store."""
+    location = Location.of(target)
+    if location.inside is not None or location.scheme in _READ_ONLY or (location.is_url and "::" in target):
+        raise UsageError(f"nothing is written to {location.scheme}://: take s3, gs, az or a directory", path=target)
+    return location
 
 
 @contextmanager
@@ -40,11 +40,10 @@ def new_file(target: str) -> Iterator[BinaryIO]:
 
     Raises UsageError, UnwritableError or SourceError.
     """
-    if not is_url(target):
+    if not check_writable(target).is_url:
         with atomic_file(target) as file:
             yield file
         return
-    check_writable(target)
     with tempfile.NamedTemporaryFile() as copy:
         yield cast(BinaryIO, copy)
         copy.flush()
@@ -56,8 +55,7 @@ def upload(file: str, target: str) -> None:
 
     Raises UsageError or SourceError.
     """
-    check_writable(target)
-    if is_url(target):
+    if check_writable(target).is_url:
         _put(file, target)
         return
     try:
@@ -70,7 +68,7 @@ def upload(file: str, target: str) -> None:
 
 def remove(target: str) -> None:
     """Remove a file. Raises NotFoundError or SourceError."""
-    if not is_url(target):
+    if not Location.of(target).is_url:
         with map_os_errors(target):
             os.unlink(target)
         return
@@ -82,7 +80,7 @@ def remove(target: str) -> None:
 def _put(file: str, target: str) -> None:
     with _converted_errors(target, "cannot be written"):
         client, path = _client(target)
-        if target.partition("://")[0].lower() in _OBJECTS:
+        if Location.of(target).scheme in _OBJECTS:
             _in_time(target, os.path.getsize(file), client.put_file, file, path)
         else:
             _in_time(target, os.path.getsize(file), _put_and_rename, client, file, path)
@@ -106,7 +104,7 @@ def _converted_errors(target: str, what: str) -> Iterator[None]:
     except TouchfsError:
         raise
     except Exception as error:
-        raise SourceError(f"{what}: {reason_of(error)}", path=shown(target)) from error
+        raise SourceError(f"{what}: {reason_of(error)}", path=target) from error
 
 
 def _in_time(target: str, size: int, function: Callable[..., object], *arguments: Any) -> None:

@@ -8,16 +8,10 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-from touchfs.errors import FullError, StateError
-from touchfs.posix.mounts import mounts
+from touchfs.core.errors import FullError, StateError
+from touchfs.posix.mounts import NETWORK_FILE_SYSTEMS, mounts
 from touchfs.store.patience import Patience
 from touchfs.store.place import check_database, prepare_database
-
-# File systems on which SQLite's locks or its shared memory file cannot be relied on.
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ncpfs"}
-    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
-)
 
 # Bytes that SQLite allocates for its shared memory at a time.
 _SHARED_MEMORY_SIZE = 32768
@@ -41,7 +35,7 @@ def open_connection(path: str, patience: Patience, *, create: bool) -> sqlite3.C
         if not create and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise StateError("is gone: put it back, or mount again", path=directory) from error
         raise StateError(f"cannot be used: {error.strerror}; choose another --state-dir", path=directory) from error
-    if kind in NETWORK_FILE_SYSTEMS:
+    if kind in NETWORK_FILE_SYSTEMS:  # SQLite's locks and its shared memory file cannot be relied on there
         raise StateError(f"the state cannot be kept on {kind}: choose a local --state-dir", path=directory)
     if not create and not os.path.exists(path):
         raise StateError("is gone: put it back, or mount again", path=path)
@@ -55,7 +49,6 @@ def open_connection(path: str, patience: Patience, *, create: bool) -> sqlite3.C
         # A committed transaction survives the end of any process. A power cut may lose the latest ones, and it also
         # ends all mounts, so waiting for the disk is optional, and done after the transaction (`log_sync`).
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA busy_timeout = 0")  # transactions wait by themselves
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()

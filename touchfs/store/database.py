@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from touchfs.errors import StateError, WouldWaitError
+from touchfs.core.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
 from touchfs.store.log_sync import LogSync
 from touchfs.store.patience import current_patience, may_wait
@@ -82,7 +82,7 @@ class Database:
         emptied.
         """
         try:
-            with self.transaction() as connection:
+            with _Transaction(self, True) as connection:
                 return act(connection)
         except DiskFullError:
             if self._is_in_transaction:
@@ -128,6 +128,7 @@ class Database:
             self._connection, self._file = connection, file_at(self.path)
             try:
                 self._check_content(connection)
+                connection.execute("PRAGMA busy_timeout = 0")  # from here on transactions wait by themselves
                 self._log_sync = LogSync(self.path) if self._fsync else None
             except sqlite3.Error as error:
                 raise state_error(error, self.path, patience) from error
@@ -232,7 +233,7 @@ class _Transaction:
                     wait_for_disk = database.pending_sync()
             if isinstance(error, sqlite3.Error):
                 problem = database._failed(error)
-            if self._outermost:
+            if self._outermost and database._is_broken:
                 self._leave(database)
         finally:
             database._lock.release()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 Outcome = Literal["blank", "prefix", "value"]
 

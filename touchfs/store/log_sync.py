@@ -1,7 +1,7 @@
 """Waiting for the disk together: one fdatasync serves all transactions that were committed before it began.
 
 SQLite would sync its write-ahead log at each commit, while it holds the lock, so writers would take turns at the disk.
-Here a commit only writes to the log (`synchronous = NORMAL`), and whoever made it waits after releasing the lock. Of
+Here a commit only writes to the log (`synchronous = NORMAL`), and its thread waits after releasing the lock. Of
 those who wait, one syncs, and the others wait for it, or for the next sync if this one began before their commit. A
 lone writer syncs once.
 
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from touchfs.errors import StateError
+from touchfs.core.errors import StateError
 
 
 class LogSync:

@@ -1,8 +1,8 @@
 """Open control files with a row in the state store: those of `next`, whose reading makes a step, and those written to.
 
 The text of an open file is made at its first read, in one transaction with the step, and stored in its row. A request
-may be sent twice, to any worker, so a text is made only for an open file that has none and was not released
-(`OpenTable`): repeating a read, even after the release, changes nothing.
+may be sent twice, to a process and its successor. So a text is made only for an open file that has none and was not
+released (`OpenTable`): repeating a read, even after the release, changes nothing.
 
 No other operation needs a transaction for each open. Rows of released opens are deleted together, some dozens at a
 time. The successor of a killed worker deletes the rows left by it when it first uses the store.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from touchfs.errors import StateError, WouldWaitError
+from touchfs.core.errors import StateError, WouldWaitError
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.open_table import OpenTable, rows_of
 from touchfs.store.patience import without_waiting
@@ -37,7 +37,7 @@ class Opens:
         self.table = table
         self._pid = pid
         # The connection of the store on which the mount's row was last checked, and the first row id of the mount.
-        self._joined = self._first = 0
+        self._joined, self._first = -1, 0
         self._released: deque[int] = deque()  # several threads append and pop
 
     def open(self) -> int:
@@ -49,7 +49,8 @@ class Opens:
 
         Returns b"" if the file was released.
         """
-        self._join()
+        if self._joined != self.store.connections:
+            self._join()
 
         def act(connection: Connection) -> bytes:
             if not self.table.is_open(open_id):
@@ -130,7 +131,7 @@ class Opens:
 
     def _join(self) -> None:
         """Enter the mount, once for each connection: the file may have been replaced by an older copy."""
-        if self._joined and self._joined == self.store.connections:
+        if self._joined == self.store.connections:
             return
         self._first = self.store.run(self._enter)
         self._joined = self.store.connections

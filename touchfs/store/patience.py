@@ -60,7 +60,11 @@ def without_waiting(function: Callable[..., T], *arguments: object) -> T:
     """Call a function that must not wait: the store raises WouldWaitError if a transaction would have to wait for
     another thread or process, or for the disk. A thread then calls it again.
     """
-    return with_patience(_NONE, function, *arguments)
+    before = _current.set(_NONE)
+    try:
+        return function(*arguments)
+    finally:
+        _current.reset(before)
 
 
 def may_wait() -> bool:

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import platformdirs
 
-from touchfs.errors import StateError, UntrustedError
-from touchfs.names import hex_digest
-from touchfs.posix.paths import resolved
+from touchfs.core.errors import StateError, UntrustedError
+from touchfs.core.location import Location
+from touchfs.core.names import hex_digest
 from touchfs.posix.trust import check_trusted_directory, check_trusted_file, make_directory, make_private
 
 # The database file and the files that SQLite opens beside it.
@@ -28,7 +28,7 @@ def state_directory(state_dir: str | None = None) -> str:
 
 def state_path(source: str, suffix: str, state_dir: str | None = None, split: str | None = None) -> str:
     """Return the absolute path of the file of a source, or of a split of it: a daemon changes its working directory."""
-    named = resolved(source) + ("" if split is None else f"\0{split}")
+    named = Location.of(source).resolved + ("" if split is None else f"\0{split}")
     return os.path.join(state_directory(state_dir), hex_digest(named.encode(errors="surrogateescape")) + suffix)
 
 
@@ -71,7 +71,7 @@ def check_database(path: str) -> None:
 def _check_for_us(path: str) -> None:
     found = os.lstat(path)
     if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
-        os.chmod(path, 0o600)  # older versions created it with the umask's mode
+        os.chmod(path, 0o600)  # a copy has the umask's mode
     check_trusted_file(path)
     if found.st_nlink > 1:
         raise UntrustedError("is a hard link to another file", path=path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from touchfs.errors import FullError
+from touchfs.core.errors import FullError
 from touchfs.store.shared_log import SharedLog
 
 PLANS_MAX = 1000

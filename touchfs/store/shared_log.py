@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Callable
+
+from touchfs.posix.memory.shared import SharedFile
 
 
 class SharedLog:
@@ -15,19 +16,17 @@ class SharedLog:
     """
 
     def __init__(self, name: str) -> None:
-        self._file = os.memfd_create(name, os.MFD_CLOEXEC)
-        self._thread = threading.RLock()  # record locks are of a process
+        self._file = SharedFile(name)
+        self._reading = threading.Lock()
         self._lines: list[str] = []
         self._end = 0
 
-    def __del__(self) -> None:
-        os.close(self._file)
-
     def lines(self) -> list[str]:
         """Return all lines. Do not modify the list."""
-        if os.fstat(self._file).st_size > self._end:
-            with self._thread:  # another thread may have read some of them, so this looks again
-                new = os.pread(self._file, os.fstat(self._file).st_size - self._end, self._end)
+        file = self._file.descriptor
+        if os.fstat(file).st_size > self._end:
+            with self._reading:  # another thread may have read some of them, so this looks again
+                new = os.pread(file, os.fstat(file).st_size - self._end, self._end)
                 whole = new[: new.rfind(b"\n") + 1]
                 self._lines += [line.decode("utf-8", "surrogateescape") for line in whole.split(b"\n")[:-1]]
                 self._end += len(whole)
@@ -38,13 +37,9 @@ class SharedLog:
 
         No other process appends in the meantime.
         """
-        with self._thread:
-            fcntl.lockf(self._file, fcntl.LOCK_EX, 1)
-            try:
-                line = choose(self.lines())
-                if line is not None:
-                    # A partial line of a killed process lies after the end, and is overwritten.
-                    os.pwrite(self._file, line.encode("utf-8", "surrogateescape") + b"\n", self._end)
-            finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
-            return self.lines()
+        with self._file:
+            line = choose(self.lines())
+            if line is not None:
+                # A partial line of a killed process lies after the end, and is overwritten.
+                os.pwrite(self._file.descriptor, line.encode("utf-8", "surrogateescape") + b"\n", self._end)
+        return self.lines()

@@ -11,12 +11,11 @@ names it. A process that is killed in between leaves at most a number that nobod
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import threading
 
-from touchfs.errors import FullError
+from touchfs.core.errors import FullError
+from touchfs.posix.memory.shared import SharedFile, shared_cells
 
 Record = tuple[int, int, int, int]
 
@@ -24,32 +23,26 @@ _TABLES, _FIRST = 8, 1 << 16
 RECORDS_MAX = _FIRST * ((1 << _TABLES) - 1)
 # Records that users other than the mounter and root add, at most: this leaves room for the mounter's.
 GUESTS_MAX = 1 << 20
-_HEADER_SIZE = mmap.PAGESIZE
 _WORDS, _WORD_SIZE, _SLOT_SIZE = 4, 8, 4
-# In the header: how many records there are, and how many of them guests added.
-_COUNT, _GUESTS = 0, 1
 
 
 class SharedNumbers:
     """Records, numbered from 1 in the order in which they were added. Create it before forking."""
 
     def __init__(self) -> None:
-        self._file = os.memfd_create("touchfs-numbers", os.MFD_CLOEXEC)
-        slots = _HEADER_SIZE + RECORDS_MAX * _WORDS * _WORD_SIZE
-        os.ftruncate(self._file, slots + 2 * RECORDS_MAX * _SLOT_SIZE)
-        memory = memoryview(mmap.mmap(self._file, 0))
-        self._header = memory[:_HEADER_SIZE].cast("Q")
-        self._records = memory[_HEADER_SIZE:slots].cast("q")
+        self._file = SharedFile("touchfs-numbers")
+        slots = RECORDS_MAX * _WORDS * _WORD_SIZE
+        os.ftruncate(self._file.descriptor, slots + 2 * RECORDS_MAX * _SLOT_SIZE)
+        memory = memoryview(mmap.mmap(self._file.descriptor, 0))
+        self._records = memory[:slots].cast("q")
         self._slots = memory[slots:].cast("I")
+        # How many records there are, and how many of them guests added.
+        self._count, self._guests = shared_cells(1, 1)
         self._seed = int.from_bytes(os.urandom(4))  # so that nobody can choose records of one hash
-        self._thread = threading.Lock()  # record locks are of a process
-
-    def __del__(self) -> None:
-        os.close(self._file)
 
     def record(self, number: int) -> Record | None:
         """Return the record of a number, or None if there is none."""
-        return self._record(number) if 0 < number <= self._header[_COUNT] else None
+        return self._record(number) if 0 < number <= self._count[0] else None
 
     def _record(self, number: int) -> Record:
         one, two, three, four = self._records[_WORDS * (number - 1) : _WORDS * number].tolist()
@@ -58,7 +51,7 @@ class SharedNumbers:
     def find(self, record: Record) -> int | None:
         """Return the number of a record, or None if it was not added. Does not wait."""
         slots, hashed = self._slots, hash((self._seed, *record))
-        for table in range(_table_of(self._header[_COUNT]), -1, -1):
+        for table in range(_table_of(self._count[0]), -1, -1):
             first, last = _slots_of(table)
             place = hashed & last
             while number := slots[first + place]:  # half of the slots stay free
@@ -69,39 +62,29 @@ class SharedNumbers:
 
     def add(self, record: Record, *, is_guest: bool = False) -> int:
         """Return the number of a record, adding it if it is new. Raises FullError."""
-        with self._thread:
-            return self._add(fcntl.LOCK_EX, record, is_guest)
+        with self._file:
+            return self.find(record) or self._append(record, is_guest)
 
     def add_nowait(self, record: Record, *, is_guest: bool = False) -> int | None:
-        """As `add`, but return None if another thread or process is adding a record."""
-        if not self._thread.acquire(blocking=False):
+        """Like `add`, but return None if another thread or process is adding a record."""
+        if not self._file.acquire(blocking=False):
             return None
-        try:
-            return self._add(fcntl.LOCK_EX | fcntl.LOCK_NB, record, is_guest)
-        except BlockingIOError:
-            return None
-        finally:
-            self._thread.release()
-
-    def _add(self, lock: int, record: Record, is_guest: bool) -> int:
-        fcntl.lockf(self._file, lock, 1)
         try:
             return self.find(record) or self._append(record, is_guest)
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
+            self._file.release()
 
     def _append(self, record: Record, is_guest: bool) -> int:
-        header, slots = self._header, self._slots
-        number = header[_COUNT] + 1
+        slots, number = self._slots, self._count[0] + 1
         if number > RECORDS_MAX:
             raise FullError(f"{RECORDS_MAX} names of slices are in use: unmount and mount again")
         if is_guest:
-            if header[_GUESTS] >= GUESTS_MAX:
+            if self._guests[0] >= GUESTS_MAX:
                 raise FullError(f"other users use {GUESTS_MAX} names of slices: the user who mounted may use more")
-            header[_GUESTS] += 1
+            self._guests[0] += 1
         for place, word in enumerate(record, _WORDS * (number - 1)):
             self._records[place] = word
-        header[_COUNT] = number
+        self._count[0] = number
         first, last = _slots_of(_table_of(number))
         place = hash((self._seed, *record)) & last
         while slots[first + place]:
@@ -111,7 +94,6 @@ class SharedNumbers:
 
 
 def _table_of(number: int) -> int:
-    """The table of a record."""
     return (max(number - 1, 0) // _FIRST + 1).bit_length() - 1
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from touchfs.errors import StateError
+from touchfs.core.errors import StateError
 from touchfs.posix.processes import start_time, system
 from touchfs.store.database import Database
 from touchfs.store.iterator_store import Connection, IteratorStore
@@ -26,25 +26,7 @@ VERSION = 5
 _FREE_SIZE = 1 << 16
 
 # `written` has no foreign key to `open`: checking it for each deleted open would take two thirds of the time.
-_OPENS = """
-CREATE TABLE open (
-    id      INTEGER PRIMARY KEY,
-    text    BLOB,
-    pending BLOB NOT NULL DEFAULT x''
-);
-CREATE TABLE written (
-    open   INTEGER NOT NULL,
-    offset INTEGER NOT NULL,
-    hash   BLOB NOT NULL,
-    resent INTEGER NOT NULL,
-    error  TEXT NOT NULL,
-    PRIMARY KEY (open, offset, hash)
-) WITHOUT ROWID;
-CREATE TABLE store (
-    identity BLOB NOT NULL
-);
-"""
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE shard (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     path     BLOB NOT NULL,
@@ -74,7 +56,22 @@ CREATE TABLE removed_iterator (
     removed REAL NOT NULL,
     remover TEXT NOT NULL
 );
-{_OPENS}
+CREATE TABLE open (
+    id      INTEGER PRIMARY KEY,
+    text    BLOB,
+    pending BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE written (
+    open   INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    hash   BLOB NOT NULL,
+    resent INTEGER NOT NULL,
+    error  TEXT NOT NULL,
+    PRIMARY KEY (open, offset, hash)
+) WITHOUT ROWID;
+CREATE TABLE store (
+    identity BLOB NOT NULL
+);
 """
 
 
@@ -88,30 +85,22 @@ class StateStore(Database):
     def _check_content(self, connection: sqlite3.Connection) -> None:
         if self.identity is None and _version_of(connection) != VERSION:
             with self.transaction() as connection:
-                self._upgrade(connection, _version_of(connection))
+                self._make_tables(connection, _version_of(connection))
         is_ours = _version_of(connection) == VERSION
         found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
         if self.identity not in (None, found):
             raise StateError("is not the store that was mounted: put that back, or mount again", path=self.path)
         self.identity = found
 
-    def _upgrade(self, connection: sqlite3.Connection, found: int) -> None:
-        """Create the tables, or convert those of an older version. Positions are kept."""
-        if found == 0:
-            _run_all(connection, _SCHEMA)
-        elif found == 4:
-            _delete_ended_mounts(connection)
-            boot, pids = system()
-            living = connection.execute("SELECT pid FROM mount WHERE boot = ? AND pids = ?", (boot, pids)).fetchone()
-            if living is not None:
-                message = f"in use by a mount of an earlier touchfs (pid {living[0]}): unmount that first"
-                raise StateError(message, path=self.path)
-            _run_all(connection, "DROP TABLE written; DROP TABLE open; DROP TABLE plan; DELETE FROM mount;" + _OPENS)
-        elif found != VERSION:
+    def _make_tables(self, connection: sqlite3.Connection, found: int) -> None:
+        """Create the tables, unless another process has. Raises StateError for a store of another version."""
+        if found == VERSION:
+            return
+        if found != 0:
             message = f"made by another touchfs (version {found}): choose another --state-dir"
             raise StateError(message, path=self.path)
-        else:
-            return
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            connection.execute(statement)
         connection.execute("INSERT INTO store VALUES (?)", (secrets.token_bytes(16),))
         # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into existing pages.
         connection.execute("INSERT INTO open (id, text) VALUES (0, zeroblob(?))", (_FREE_SIZE,))
@@ -128,7 +117,7 @@ class StateStore(Database):
         return os.path.dirname(self.path)
 
     def enter(self, connection: Connection, pid: int) -> int:
-        """As `add_mount`, inside a transaction."""
+        """Like `add_mount`, inside a transaction."""
         return add_mount(connection, pid)
 
     def add_mount(self, pid: int) -> int:
@@ -163,11 +152,6 @@ def add_mount(connection: Connection, pid: int) -> int:
 def _version_of(connection: sqlite3.Connection) -> int:
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     return int(version)
-
-
-def _run_all(connection: sqlite3.Connection, statements: str) -> None:
-    for statement in filter(str.strip, statements.split(";")):
-        connection.execute(statement)
 
 
 def _delete_ended_mounts(connection: Connection) -> None:

@@ -13,11 +13,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import from_json
 from touchfs.store.iterator_store import Connection
 from touchfs.store.json_prefix import outcome_of
 from touchfs.store.opens import Opens
-from touchfs.token import from_json
 
 # Far more than any spec or state needs.
 VALUE_MAX = 1 << 20

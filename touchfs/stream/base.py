@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
+from touchfs.core.errors import FormatError
+from touchfs.core.names import hex_digest
 from touchfs.dataset.sample import Sample
-from touchfs.errors import FormatError
-from touchfs.names import hex_digest
 
 VIEW = "shards"
 

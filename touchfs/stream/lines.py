@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from touchfs.containers.lines.layout import value_span
+from touchfs.containers.lines.reader import key_of, parse_line
+from touchfs.core.extent import Memory
 from touchfs.dataset.sample import MadeSample, Sample
 from touchfs.dataset.sample_file import MadeFile, no_path
-from touchfs.extent import Memory
-from touchfs.format.jsonl import value_span
-from touchfs.shard.jsonl import key_of, parse_line
 from touchfs.source.lines import START, LinePosition, lines_after, stream_identity
 from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 from touchfs.stream.problems import ProblemLog, check_first_line

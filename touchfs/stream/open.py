@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
-from touchfs.errors import UsageError
+from touchfs.containers.shar import files as shar_files
+from touchfs.core.errors import UsageError
+from touchfs.core.location import Location
 from touchfs.indexing.opening import unique_names
-from touchfs.posix.paths import absolute, check_url
-from touchfs.shard.containers import DIRECTORY, LANCE, SHAR
-from touchfs.shard.find import FoundShard, find
-from touchfs.shard.open import fingerprints
+from touchfs.registry.containers import SHAR, Container
+from touchfs.registry.find import FoundShard, find
+from touchfs.registry.open import fingerprints, known_shard
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.shar import files as shar_files
-from touchfs.source.fingerprint import Files
 from touchfs.source.lines import PIPE
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream
@@ -31,13 +29,9 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     """
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
-    check_url(source)
-    source = absolute(source)
-    found = find(source, split=options.split).shards
-    shards = [shard._replace(path=absolute(shard.path)) for shard in found]
-    # A directory is named by its files: its name may end as that of a tar does.
-    directories = {shard.path: fingerprints(shard.path) for shard in shards if shard.container in (DIRECTORY, LANCE)}
-    names = _names([shard.path for shard in shards], directories)
+    found = find(Location.parse(source).absolute, split=options.split).shards
+    shards = [shard._replace(location=shard.location.absolute) for shard in found]
+    names = _names((shard.location, shard.container) for shard in shards)
     of_shards = (replace(options, partition=shard.partition) for shard in shards)
     return [_open(*each) for each in zip(shards, names, of_shards, strict=True)]
 
@@ -52,9 +46,9 @@ def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DE
         {_field_name(field, paths[i]): paths[i] for field, paths in fields.items()}
         for i in range(len(fields[shar_files.CUTS]))
     ]
-    return [
-        SharStream(files, name, options) for files, name in zip(shards, _names(fields[shar_files.CUTS]), strict=True)
-    ]
+    cuts = (PIPE if path.startswith(PIPE) else path for path in fields[shar_files.CUTS])
+    names = _names((Location.of(path), known_shard(path, {}).container) for path in cuts)
+    return [SharStream(files, name, options) for files, name in zip(shards, names, strict=True)]
 
 
 def _open(shard: FoundShard, name: str, options: Options) -> Stream:
@@ -81,7 +75,6 @@ def _field_name(field: str, path: str) -> str:
     raise UsageError("is no file of a field: expected .jsonl, .jsonl.gz, .tar or pipe:COMMAND", path=path)
 
 
-def _names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxyType({})) -> list[str]:
-    """Return the names of shards in the tree, as if they were not compressed; a command is named `pipe:`."""
-    plain = [PIPE if path.startswith(PIPE) else path.removesuffix(".gz") for path in paths]
-    return [os.fsdecode(name) for name in unique_names(plain, files)]
+def _names(shards: Iterable[tuple[Location, Container]]) -> list[str]:
+    """The names of shards in the tree."""
+    return [os.fsdecode(name) for name in unique_names(shards)]

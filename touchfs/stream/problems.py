@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from touchfs.control_characters import one_line
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import FormatError
 from touchfs.dataset import counted
-from touchfs.errors import FormatError
-from touchfs.shard.directory.other_formats import HEAD_SIZE, describe_bytes
+from touchfs.registry.directory.other_formats import HEAD_SIZE, describe_bytes
 from touchfs.source.lines import PIPE
 
 log = logging.getLogger(__name__)

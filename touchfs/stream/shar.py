@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 
-from touchfs.posix.paths import is_url
+from touchfs.core.location import Location
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE, open_stream, stream_identity
 from touchfs.stream.base import Cursor, StreamItem
@@ -60,7 +60,7 @@ class _StagingDirectory:
 
 def _stage(path: str, target: str) -> str:
     """Link, fetch or decompress a file of the shard to `target`, and return its final path."""
-    if not path.startswith(PIPE) and not path.endswith(_COMPRESSED) and not is_url(path):
+    if not path.startswith(PIPE) and not path.endswith(_COMPRESSED) and not Location.of(path).is_url:
         os.symlink(path, target)
         return target
     with open_stream(path) as source, open(target, "xb") as file:

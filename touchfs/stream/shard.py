@@ -1,6 +1,6 @@
 """A stream of a shard of any kind, opened as for indexing.
 
-A cursor is an ordinal; then, if version 0.1 had other samples, `ShardReader.regrouped`, so that its states are refused.
+A cursor is an ordinal; then, if it once had other samples, `ShardReader.regrouped`, so that states of then are refused.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from contextlib import closing
 from functools import partial
 from typing import cast
 
+from touchfs.containers.shar.files import is_shard
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.extent import Content
+from touchfs.core.names import shown_extension
 from touchfs.dataset.sample import MadeSample, Sample
 from touchfs.dataset.sample_file import MadeFile, no_path
-from touchfs.errors import FormatError, TouchfsError
-from touchfs.extent import Content
-from touchfs.names import shown_extension
-from touchfs.sample import Field, StoredSamples
-from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import fingerprints, open_shard
+from touchfs.registry.contents import FieldContents
+from touchfs.registry.open import fingerprints, shard_at
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.shar.files import is_shard
+from touchfs.shard.sample import Field, StoredSamples
 from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 from touchfs.stream.lines import first_line
 from touchfs.stream.problems import ProblemLog, check_first_line
@@ -49,7 +49,8 @@ class ShardStream:
         if is_shard(self.path):
             check_first_line(self.source, *first_line(self.path, self._options.limits.json))
         try:
-            opened = open_shard(self.path, self._options)
+            known = shard_at(self.path)
+            opened = known.open(self._options)
         except TouchfsError as error:
             error.at(self.source)
             raise
@@ -57,14 +58,14 @@ class ShardStream:
             samples = cast(StoredSamples, shard)
             behind = [shard.regrouped] if shard.regrouped else []
             if behind and len(cursor) == 1:
-                problem = "the state is of version 0.1, which counted other samples: begin anew"
+                problem = "the state is of an earlier touchfs, which counted other samples: start again"
                 raise FormatError(problem, path=self.source)
             start = cursor_numbers(cursor, 1 + len(behind))[0]
             if start > len(samples):
                 raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
             for problem in shard.problems:
                 problems.add(problem)
-            contents = FieldContents(self.path, shard.files, self._options.limits)
+            contents = FieldContents(known, self._options.limits)
             for ordinal in range(start, len(samples)):
                 yield [ordinal + 1, *behind], partial(self._sample, samples, contents, ordinal, problems)
         problems.close()

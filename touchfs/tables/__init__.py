@@ -1,1 +1,1 @@
-"""Open tables: Arrow files and Lance datasets, each opened once by a process, and the rows and columns in them."""
+"""Arrow files, Parquet files and Lance datasets: a room for each, then rows of any kind, then readers of shards."""

@@ -11,9 +11,9 @@ import os
 import threading
 from importlib.metadata import version
 
+from touchfs.core.errors import TouchfsError
+from touchfs.core.extras import DISTRIBUTION
 from touchfs.dataset import Dataset
-from touchfs.errors import TouchfsError
-from touchfs.extras import DISTRIBUTION
 from touchfs.tree.entry import Entry
 from touchfs.tree.plans import LocalPlans
 from touchfs.tree.slice_numbers import LocalNumbers
@@ -28,8 +28,7 @@ class TreeByPath:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        shards = [*dataset.shards, *(() if dataset.interleaved is None else dataset.interleaved.shards)]
-        named = (f"{shard.directory}{shard.name}\0{shard.identity}" for shard in shards)
+        named = (f"{shard.directory}{shard.name}\0{shard.version}" for shard in dataset.listed)
         identity = "\0".join([version(DISTRIBUTION), *named])
         self._identity = hashlib.blake2b(identity.encode(errors="surrogateescape")).digest()
         self.renew_lock()
@@ -38,7 +37,7 @@ class TreeByPath:
     def _renew(self) -> None:
         self._plans, self._numbers = LocalPlans(), LocalNumbers()
         # Inode numbers are of this tree alone, so positions serve as ids of shards.
-        self._tree = Tree(self.dataset, range(1, len(self.dataset.shards) + 1), self._plans, self._numbers)
+        self._tree = Tree(self.dataset, range(1, len(self.dataset.listed) + 1), self._plans, self._numbers)
 
     def renew_lock(self) -> None:
         """Have a lock that is free, in a forked child: the thread that held the old one is not there."""

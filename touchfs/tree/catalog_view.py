@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from touchfs.catalog.signposts import DIRECTORIES_KEPT, Signposts, signposts
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import ChangedError, TouchfsError, UsageError
+from touchfs.core.extent import Content
+from touchfs.core.names import hash_of
 from touchfs.dataset.open_shard import stored_at
-from touchfs.errors import ChangedError, TouchfsError, UsageError
-from touchfs.extent import Content
-from touchfs.names import hash_of
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
@@ -98,7 +98,7 @@ class CatalogView:
 
     def _above(self, shard_id: int) -> int:
         """The directory that the directory of a shard is in."""
-        split = self._shards.shard(shard_id).directory.rstrip("/")
+        split = self._shards.listed(shard_id).directory.rstrip("/")
         return next((inode for inode, each in self._splits.items() if each == split), self._top)
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:

@@ -1,9 +1,9 @@
 """`shards/` of a mount with `--verify`: files are compared with their checksums before they are shown.
 
-A file of up to `AT_OPEN` bytes is read and compared at its first open. A larger one is compared while it is read from
-its beginning to its end. Its last bytes are shown only if it is right: whoever reads them first waits until all that
-has not been seen is compared, as after another worker has read a part. What was right once is not compared again; a
-file that is known to be damaged cannot be opened.
+A file of up to `WHOLE_MAX` bytes is read and compared before its first bytes are shown. A larger one is compared while
+it is read from its beginning to its end. Its last bytes are shown only if it is right: the first reader of these waits
+until all that has not been seen is compared, as after another worker has read a part. What was right once is not
+compared again; a file that is known to be damaged cannot be read.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Content
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 from touchfs.verify.checksums import load_checksums
 from touchfs.verify.crc32c import PIECE, checksum_of, extender
 
-AT_OPEN = 64 << 20
+WHOLE_MAX = 64 << 20
 # The kernel reads ahead in several requests at once, whose answers may come in another order. So many bytes are kept
 # until those before them come. Where a program reads farther ahead, the end of the file is read twice.
 _EARLY_MAX = 4 << 20
@@ -40,7 +40,7 @@ class _ShardChecks:
         return self.checksums is None or bool(self._right[row // 8] >> row % 8 & 1)
 
     def is_known(self, row: int, path: str) -> bool:
-        """As `is_right`. Raises FormatError if the file at a path is known to be damaged."""
+        """Like `is_right`. Raises FormatError if the file at a path is known to be damaged."""
         if row in self.damaged:
             raise FormatError(self.damaged[row], path=path)
         return self.is_right(row)
@@ -76,7 +76,7 @@ class Checks:
             checks = self._shards[shard.shard_id] = _ShardChecks(load_checksums(shard.shard))
         if checks.is_right(row):
             return content
-        if content.size > AT_OPEN:
+        if content.size > WHOLE_MAX:
             return _CheckedContent(content, checks, row, path)
         checks.found(row, path, content.size, checksum_of(content))
         return content
@@ -101,7 +101,9 @@ class _CheckedContent:
         self._lock, self._comparing = threading.Lock(), threading.Lock()
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`. Raises FormatError at the end of a damaged file."""
+        """See `Content.read`. Raises FormatError at the end of a damaged file, and from then on everywhere."""
+        if self._checks.is_known(self._row, self._path):
+            return self._content.read(offset, length)
         data = self._content.read(offset, length)
         self._see(offset, data)
         if offset + len(data) >= self.size:
@@ -110,6 +112,8 @@ class _CheckedContent:
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Content.read_nowait`. Raises as `read`."""
+        if self._checks.is_known(self._row, self._path):
+            return self._content.read_nowait(offset, length)
         data = self._content.read_nowait(offset, length)
         if data is None:
             return None

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from touchfs.errors import ChangedError, UsageError
-from touchfs.extent import Content
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.core.extent import Content
 from touchfs.lists.content import list_content, list_size
 from touchfs.lists.kinds import NAMES, is_below, lists_name
 from touchfs.tree.entry import Entry
@@ -121,7 +121,7 @@ class Manifests:
         return NAME
 
     def is_cacheable(self, directory: int) -> bool:
-        return False  # a new shard changes each list
+        return True
 
     def content(self, inode: int) -> Content:
         path = self._path(inode)

@@ -16,15 +16,17 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import ChangedError, TouchfsError, UsageError
+from touchfs.core.extent import Content, Memory
 from touchfs.dataset.open_shard import StoredBytes
-from touchfs.errors import ChangedError, TouchfsError, UsageError
-from touchfs.extent import Content, Memory
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 from touchfs.tree.plans import NonblockingPlans, Plans
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, parse_plan
+from touchfs.view.segments import JSON, segment_name
 
 NAME = "merged"
 FIRST_PLAN = 1024
@@ -58,7 +60,7 @@ class Merged:
         self._number = number
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
         self._known: dict[int, MergePlan] = {}
-        self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
+        self._samples: BoundedCache[tuple[int, int, int], list[MergedFile]] = BoundedCache(_SAMPLES_KEPT)
 
     def nonblocking(self, shards: NonblockingShards) -> Merged:
         merged = Merged(shards, NonblockingPlans(), self._number)
@@ -85,8 +87,8 @@ class Merged:
 
     def _plan_entry(self, inode: int) -> Entry | None:
         """The entry of `merged` itself, of a plan's directory or of a link to one; None for an inode below a plan."""
-        if inode == self._root.inode:
-            return self._root
+        if inode == self._root.inode:  # its time tells who keeps a listing of it that there are more plans
+            return self._root._replace(mtime_ns=self._root.mtime_ns + len(self._plans.names()))
         view, shard_id, row = unpack(inode)
         if shard_id:
             return None
@@ -131,13 +133,7 @@ class Merged:
 
     def _files(self, location: _Location, ordinal: int) -> list[MergedFile]:
         sample = location.view, location.shard.shard_id, ordinal
-        files = self._samples.get(sample)
-        if files is None:
-            files = merged_files(location.plan, location.table, ordinal)
-            if len(self._samples) >= _SAMPLES_KEPT:
-                self._samples.clear()
-            self._samples[sample] = files
-        return files
+        return self._samples.get(sample, lambda: merged_files(location.plan, location.table, ordinal))
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         if directory == self._root.inode:
@@ -199,8 +195,8 @@ class Merged:
                 yield file.name, self._file_entry(location, file), i
 
     def _own_files(self, location: _Location) -> list[MergedFile]:
-        """The merged files of the sample that a directory belongs to. Only a segment is ever called `0000.json`."""
-        row = location.table.find(location.row, b"0000.json")
+        """The merged files of the sample that a directory belongs to: it has the file of a first segment."""
+        row = location.table.find(location.row, segment_name(0, JSON).encode())
         if row is None or location.table.kind[row] == DIRECTORY:
             return []
         return self._files(location, location.table.ordinal[row])
@@ -242,7 +238,7 @@ class Merged:
             return {}
         file = self._file(location)
         attributes = location.shard.attributes(location.table, location.row) | {"plan": str(location.plan)}
-        attributes["segment"] = str(int(file.name.partition(b".")[0]))
+        attributes["segment"] = str(file.number)
         if file.data is None:
             attributes |= {"offset": str(file.offset), "size": str(file.length)}
         return attributes

@@ -1,4 +1,4 @@
-"""FIFO cache of open shards, filled on first access. It holds `SHARDS_KEPT` of them.
+"""The shards that are open: `SHARDS_KEPT` of them, each opened at its first access.
 
 Opening a shard, or verifying a file of it, may block on a file system, for ever if that does not answer. A thread that
 must not block uses `NonblockingShards`.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -17,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.table import COLUMNS, DIRECTORY, NO_SAMPLE, Table
-from touchfs.dataset import Dataset, Shard, open_shard
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.dataset import Dataset, ListedShard, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
 from touchfs.dataset.shard_recordings import known_recording, read_recording
-from touchfs.errors import ChangedError, UsageError
-from touchfs.sample import StoredRecording
-from touchfs.shard.open import is_table
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.shard.sample import StoredRecording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 
@@ -45,7 +44,7 @@ class TreeShard(open_shard.OpenShard):
         labels = self.labels
         if labels is None:
             return np.zeros(0, np.int64)
-        from touchfs.tables.open_table import open_table
+        from touchfs.tables.rows.open_table import open_table
 
         return open_table(self.shard.source(labels.source), self.limits).integers(labels.column)
 
@@ -81,28 +80,31 @@ class OpenShards:
         if max(shard_ids, default=0) > SHARD_IDS_MAX:
             raise UsageError(f"a shard has the id {max(shard_ids)}; at most {SHARD_IDS_MAX} fit into an inode number")
         self.dataset = dataset
-        self.mtime_ns = max((shard.mtime_ns for shard in dataset.shards), default=0)
+        self.mtime_ns = max((shard.mtime_ns for shard in dataset.listed), default=0)
         self._shard_ids = tuple(shard_ids)
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
         self._sorted = sorted(shard_ids)
-        self._open: dict[int, TreeShard] = {}
-        self._lock = threading.Lock()
+        self._open: BoundedCache[int, TreeShard] = BoundedCache(SHARDS_KEPT)
 
     def get(self, shard_id: int) -> TreeShard:
         """The shard with this id, opened if necessary. Raises ChangedError if the dataset no longer has it."""
-        return self._open.get(shard_id) or self._open_shard(shard_id)
+        return self._open.find(shard_id) or self._open_shard(shard_id)
 
     def ids(self, first: int) -> list[int]:
         """The ids from `first` on, ascending: a listing in this order can continue after a reload."""
         return self._sorted[bisect_left(self._sorted, first) :]
 
-    def shard(self, shard_id: int) -> Shard:
-        """The shard with this id as it is known without opening it. Raises KeyError."""
-        return self.dataset.shards[self._positions[shard_id]]
+    def listed(self, shard_id: int) -> ListedShard:
+        """The shard with this id as it is known without indexing it. Raises KeyError."""
+        return self.dataset.listed[self._positions[shard_id]]
+
+    def has_index(self, shard_id: int) -> bool:
+        """Whether the shard with this id is indexed by now. Raises KeyError."""
+        return self.dataset.has_index(self._positions[shard_id])
 
     def directories(self) -> list[str]:
         """The names of the directories of splits in `shards/`; empty if there are not several."""
-        return sorted({shard.directory.rstrip("/") for shard in self.dataset.shards} - {""})
+        return sorted({shard.directory.rstrip("/") for shard in self.dataset.listed} - {""})
 
     @property
     def has_tables(self) -> bool:
@@ -111,10 +113,10 @@ class OpenShards:
 
     def is_shown_table(self, shard_id: int) -> bool:
         """True if a shard is a table and can be served."""
-        shard = self.shard(shard_id)
+        shard = self.dataset.shard(self._positions[shard_id])
         if shard.may_have_videos:
             return COLUMNS in self.get(shard_id).tables
-        return shard.samples > 0 and is_table(shard.path, shard.files)
+        return shard.samples > 0 and shard.known.is_table
 
     def at(self, position: int) -> TreeShard:
         """The shard at a position in the dataset, opened if necessary."""
@@ -124,12 +126,7 @@ class OpenShards:
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
-        opened = TreeShard(self.dataset, position, shard_id)
-        with self._lock:
-            if len(self._open) >= SHARDS_KEPT:
-                del self._open[next(iter(self._open))]
-            self._open[shard_id] = opened
-        return opened
+        return self._open.get(shard_id, lambda: TreeShard(self.dataset, position, shard_id))
 
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         """Open and verify the file behind a row, unless that happened within the last second."""
@@ -157,7 +154,7 @@ class OpenShards:
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
-        return Entry(pack(view, shard_id, 0), stat.S_IFDIR, 0, self.dataset.shards[position].mtime_ns)
+        return Entry(pack(view, shard_id, 0), stat.S_IFDIR, 0, self.dataset.listed[position].mtime_ns)
 
     def find(self, view: int, name: bytes) -> Entry | None:
         """The entry of a shard's directory in a view, by the shard's name; None if there is no such shard."""
@@ -171,7 +168,7 @@ class OpenShards:
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The directories of all shards in a view, as `Subtree.entries`. The cookie of a directory is its shard id."""
         for shard_id in self.ids(after + 1):
-            name = self.dataset.shards[self._positions[shard_id]].name
+            name = self.listed(shard_id).name
             yield os.fsencode(name), self.entry(view, shard_id), shard_id
 
 

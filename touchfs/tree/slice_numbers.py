@@ -33,7 +33,7 @@ class Numbers(Protocol):
         ...
 
     def add_nowait(self, record: Record, *, is_guest: bool = False) -> int | None:
-        """As `add`, but return None where that would have to wait."""
+        """Like `add`, but return None where that would have to wait."""
         ...
 
 

@@ -1,12 +1,15 @@
-"""The interface of the subtrees of a tree."""
+"""The interface of the subtrees of a tree, and the one that is empty."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from touchfs.extent import Content
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.core.extent import Content
 from touchfs.tree.entry import Entry
+from touchfs.tree.inode import ROOT
 from touchfs.tree.open_shards import NonblockingShards
 
 
@@ -65,3 +68,44 @@ class Subtree(Protocol):
     def link(self, inode: int) -> bytes:
         """The target of a symbolic link. Raises UsageError if it is not one."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyView:
+    """A view that was listed while not all shards were indexed, and turned out not to be there: a `Subtree` that has
+    nothing but its `root`.
+    """
+
+    root: Entry
+
+    def nonblocking(self, shards: NonblockingShards) -> EmptyView:
+        return self
+
+    def entry(self, inode: int) -> Entry:
+        if inode != self.root.inode:
+            raise ChangedError("this inode is not of this mount")
+        return self.root
+
+    def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
+        return None
+
+    def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        return iter(())
+
+    def parent(self, directory: int) -> int:
+        return ROOT
+
+    def path(self, inode: int) -> str:
+        return ""
+
+    def is_cacheable(self, directory: int) -> bool:
+        return False
+
+    def content(self, inode: int) -> Content:
+        raise UsageError("is a directory")
+
+    def attributes(self, inode: int) -> dict[str, str]:
+        return {}
+
+    def link(self, inode: int) -> bytes:
+        raise UsageError("not a symbolic link")

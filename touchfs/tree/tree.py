@@ -13,6 +13,9 @@
     /frames/ /windows/        frames of videos (`frames`), and windows of them by a plan that the path names (`windows`)
     /interleaved/             samples of texts and images, with a file for each (`interleaved`)
 
+A view for which something of all shards must be known is made when all are indexed: until then it is listed if the
+dataset may have it, and to look into it waits for that.
+
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
 A subtree that only some datasets have is imported when a tree is made that has it: to import all of them takes 30 ms.
 """
@@ -21,24 +24,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from touchfs.catalog.keys import Keys
 from touchfs.catalog.table import COLUMNS
+from touchfs.core.errors import ChangedError, NotFoundError, UsageError
+from touchfs.core.extent import Content
+from touchfs.core.names import NAME_MAX
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, NotFoundError, UsageError
-from touchfs.extent import Content
-from touchfs.names import NAME_MAX
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack
+from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack, unpack
 from touchfs.tree.links.by_key import ByKey
 from touchfs.tree.manifests import Manifests
 from touchfs.tree.merged import FIRST_PLAN, Merged
-from touchfs.tree.open_shards import NonblockingShards, OpenShards
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
 from touchfs.tree.plans import LocalPlans, Plans
 from touchfs.tree.slice_numbers import LocalNumbers, Numbers
-from touchfs.tree.subtree import Subtree
+from touchfs.tree.subtree import EmptyView, Subtree
 from touchfs.tree.videos import frame_numbers
 from touchfs.tree.videos.segment_frames import SegmentFrames
 from touchfs.view.plan import parse_plan
@@ -85,7 +88,10 @@ class Tree:
     ) -> None:
         self.dataset = dataset
         self._shards = shards = OpenShards(dataset, shard_ids)
-        numbers = numbers or LocalNumbers()
+        self._shard_ids = shard_ids
+        self._numbers = numbers = numbers or LocalNumbers()
+        self._list_by_key = list_by_key
+        self._prefix = prefix
         segment_frames = SegmentFrames(shards, numbers, _NUMBERS["segments"])
         merged = Merged(shards, plans or LocalPlans(), _NUMBERS["merged"])
         files = _NUMBERS["shards"]
@@ -94,19 +100,45 @@ class Tree:
             "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
             "merged": merged,
         }
-        below: dict[int, Subtree] = dict.fromkeys(frame_numbers.VIEWS, segment_frames)
-        below |= dict.fromkeys(range(FIRST_PLAN, VIEWS_END), merged)
         if verify:
             from touchfs.tree.checked_view import CheckedView, Checks
 
             shown["shards"] = CheckedView(shards, files, Checks())
+        self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
+        self._growing = pack(_NUMBERS["merged"], 0, 0)
+        # By view; a subtree may have several.
+        first: dict[int, Subtree] = {_NUMBERS[name]: subtree for name, subtree in shown.items()}
+        first |= dict.fromkeys(frame_numbers.VIEWS, segment_frames)
+        first |= dict.fromkeys(range(FIRST_PLAN, VIEWS_END), merged)
+        self._first = first
+        self._may_wait = True
+        self._has_all = dataset.is_indexed
+        self._subtrees = first | self._views_of_all() if self._has_all else first
+        self._inodes = _named(self._subtrees, () if self._has_all else self._possible_views())
+        self._possible = {*self._inodes.values()}
+
+    def _possible_views(self) -> Iterator[str]:
+        """The views that the dataset may have, as far as is known before all of its shards are indexed."""
+        yield from ("by-key", "slices", "manifests")
+        listed = self.dataset.listed
+        if any(shard.known.is_table for shard in listed):
+            yield from ("columns", "by-label")
+        if any(shard.is_cache_of_lance for shard in listed):
+            yield from ("frames", "windows")
+        if any(shard.may_have_items for shard in listed):
+            yield "interleaved"
+
+    def _views_of_all(self) -> dict[int, Subtree]:
+        """The views for which something of all shards must be known."""
+        dataset, shards, shown = self.dataset, self._shards, dict[str, Subtree]()
         if isinstance(dataset.keys, Keys):
-            shown["by-key"] = ByKey(shards, dataset.keys, _NUMBERS["by-key"], listed=list_by_key)
+            shown["by-key"] = ByKey(shards, dataset.keys, _NUMBERS["by-key"], listed=self._list_by_key)
         if dataset.has_recordings:
             from touchfs.tree.slices import Slices
 
             whole = _NUMBERS["slices/all"]
-            shown["slices"] = below[whole] = Slices(shards, numbers, _NUMBERS["slices"], whole)
+            slices = Slices(shards, self._numbers, _NUMBERS["slices"], whole)
+            shown["slices"] = shown["slices/all"] = slices
         if shards.has_tables:
             from touchfs.tree.links.by_label import ByLabel
             from touchfs.tree.table_views import ColumnsView
@@ -118,17 +150,29 @@ class Tree:
             from touchfs.tree.videos.windows import WindowsView
 
             shown["frames"] = frames = FramesView(shards, VideoShards(), _NUMBERS["frames"])
-            shown["windows"] = WindowsView(shards, frames, numbers, _NUMBERS["windows"])
+            shown["windows"] = WindowsView(shards, frames, self._numbers, _NUMBERS["windows"])
         if dataset.interleaved is not None:
             from touchfs.tree.interleaved import InterleavedView
 
             number = _NUMBERS["interleaved"]
-            shown["interleaved"] = InterleavedView(dataset, dataset.interleaved, shard_ids, number)
-        shown["manifests"] = Manifests(shards, set(shown), os.path.join(prefix, ""), _NUMBERS["manifests"])
-        self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
-        self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(shown)}
-        # By view; a subtree may have several.
-        self._subtrees: dict[int, Subtree] = below | {_NUMBERS[name]: subtree for name, subtree in shown.items()}
+            shown["interleaved"] = InterleavedView(dataset, dataset.interleaved, self._shard_ids, number)
+        views = {"shards", "segments", "merged", *shown} - {"slices/all"}
+        shown["manifests"] = Manifests(shards, views, os.path.join(self._prefix, ""), _NUMBERS["manifests"])
+        return {_NUMBERS[name]: subtree for name, subtree in shown.items()}
+
+    def await_all(self) -> None:
+        """Have all views, once all shards are indexed. Raises SourceError if no index can be written."""
+        if not self._has_all:
+            if not self._may_wait:
+                raise WouldBlockError
+            self.dataset.indexed  # noqa: B018  all shards
+            # Several threads may come here at once, and all find the same.
+            subtrees = self._first | self._views_of_all()
+            inodes = _named(subtrees)
+            absent = self._possible - set(inodes.values())  # where somebody may be by now
+            empty = {inode >> VIEW_SHIFT: EmptyView(self._root._replace(inode=inode)) for inode in absent}
+            self._subtrees, self._inodes = subtrees | empty, inodes
+            self._has_all = True
 
     @property
     def nonblocking(self) -> Tree:
@@ -136,30 +180,31 @@ class Tree:
         shards, tree = NonblockingShards(self._shards), Tree.__new__(Tree)
         vars(tree).update(vars(self))
         nonblocking = {subtree: subtree.nonblocking(shards) for subtree in set(self._subtrees.values())}
-        tree._shards = shards
+        tree._shards, tree._may_wait = shards, False
         tree._subtrees = {view: nonblocking[subtree] for view, subtree in self._subtrees.items()}
         return tree
 
     def _subtree(self, inode: int) -> Subtree:
         subtree = self._subtrees.get(inode >> VIEW_SHIFT)
         if subtree is None:
-            raise self._foreign_error()
+            self.await_all()
+            subtree = self._subtrees.get(inode >> VIEW_SHIFT)
+        if subtree is None:
+            raise ChangedError("this inode is not of this mount")
         return subtree
-
-    def _foreign_error(self) -> ChangedError:
-        return ChangedError("this inode is not of this mount")
 
     def entry(self, inode: int) -> Entry:
         """The entry of an inode. Raises ChangedError for one of a shard that is no longer in this dataset."""
-        return self._root if inode == ROOT else self._subtree(inode).entry(inode)
+        if inode == ROOT:
+            return self._root
+        if not self._has_all and inode in self._inodes.values():  # also of a view that is not there yet
+            return self._root._replace(inode=inode)
+        return self._subtree(inode).entry(inode)
 
     def find(self, directory: int, name: bytes, is_guest: bool = False) -> Entry | None:
         """The entry of this name in a directory, or None. Raises FullError for guests as `Subtree.find`."""
-        subtree = self._subtrees.get(directory >> VIEW_SHIFT)
-        if subtree is not None:
-            return subtree.find(directory, name, is_guest=is_guest)
         if directory != ROOT:
-            raise self._foreign_error()
+            return self._subtree(directory).find(directory, name, is_guest=is_guest)
         inode = self._inodes.get(name)
         return None if inode is None else self.entry(inode)
 
@@ -197,8 +242,26 @@ class Tree:
         return self._subtree(inode).link(inode)
 
     def is_cacheable(self, directory: int) -> bool:
-        """True if a directory's entries never change (`Subtree.is_cacheable`)."""
-        return directory == ROOT or self._subtree(directory).is_cacheable(directory)
+        """True if a directory's entries never change (`Subtree.is_cacheable`). Those of a view that is not there yet
+        may.
+        """
+        subtree = self._subtrees.get(directory >> VIEW_SHIFT)
+        return directory == ROOT or (subtree is not None and subtree.is_cacheable(directory))
+
+    def is_of_all_shards(self, inode: int) -> bool:
+        """True for what no shard has alone, and shows keys: links by key or label, lists, spans of all shards."""
+        return not unpack(inode)[1] and (inode >> VIEW_SHIFT == _NUMBERS["manifests"] or not self.is_cacheable(inode))
+
+    def needs_indexing(self, directory: int) -> bool:
+        """True if to look into the directory of a shard indexes it. A tree that must not block indexes none."""
+        if self._has_all or not self._may_wait:
+            return False
+        _, shard_id, _ = unpack(directory)
+        return bool(shard_id) and not self._shards.has_index(shard_id)
+
+    def is_growing(self, directory: int) -> bool:
+        """True if the listing of a directory gets longer, with its time: that of plans."""
+        return directory == self._growing
 
     def use_plan(self, name: str) -> None:
         """Register a plan if it is new, without the limit for guests. Raises FullError."""
@@ -221,7 +284,7 @@ class Tree:
         return entry
 
     def _find_component(self, directory: int, name: str) -> Entry | None:
-        """As `find`, of a name that the kernel has not seen: it may be too long, or no name of a file at all."""
+        """Like `find`, of a name that the kernel has not seen: it may be too long, or no name of a file at all."""
         try:
             encoded = os.fsencode(name)
         except UnicodeEncodeError:
@@ -229,7 +292,7 @@ class Tree:
         return self.find(directory, encoded) if len(encoded) <= NAME_MAX else None
 
     def _problem_of(self, directory: int, name: str) -> str:
-        """The reason why a name is none of a plan or a span, in a directory of these; else ""."""
+        """Why a name is not that of a plan or a span, in a directory of these; else ""."""
         try:
             if directory == self._inodes[b"merged"]:
                 parse_plan(name)
@@ -244,3 +307,9 @@ class Tree:
         except UsageError as error:
             return error.message
         return ""
+
+
+def _named(subtrees: Container[int], views: Iterable[str] = ()) -> dict[bytes, int]:
+    """The inode numbers of the directories of the root by name: of the subtrees that are there, and of other views."""
+    names = {*views, *(name for name, number in _NUMBERS.items() if number in subtrees)} - {"slices/all"}
+    return {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(names)}

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.core.errors import FormatError, TouchfsError, map_os_errors
+from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import FormatError, TouchfsError, map_os_errors
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.indexing.moved_indexes import checksums_of
-from touchfs.names import hex_digest
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.mapped import map_file
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from touchfs.errors import MissingExtraError
-from touchfs.extent import Buffer, Content
-from touchfs.extras import install_hint
+from touchfs.core.errors import MissingExtraError
+from touchfs.core.extent import Buffer, Content
+from touchfs.core.extras import install_hint
 
 # What is read at once.
 PIECE = 1 << 20

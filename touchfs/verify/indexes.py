@@ -10,9 +10,9 @@ from concurrent.futures import Executor
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.key_builder import build_keys
 from touchfs.catalog.keys import Keys
+from touchfs.core.errors import LostWorkerError, TouchfsError
 from touchfs.dataset import Dataset
 from touchfs.dataset.key_index import keyed_shards
-from touchfs.errors import LostWorkerError, TouchfsError
 from touchfs.verify.shard import ShardVerdict
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from touchfs import jobs
+from touchfs.core import jobs
+from touchfs.core.errors import TouchfsError
+from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import TouchfsError
-from touchfs.progress import Progress
 from touchfs.shard.options import Options
 from touchfs.verify.checksums import load_checksums
 from touchfs.verify.journal import Journal

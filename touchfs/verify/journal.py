@@ -13,16 +13,16 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 
+from touchfs.core.errors import SourceError, TouchfsError, map_os_errors
+from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset
-from touchfs.errors import SourceError, TouchfsError, map_os_errors
 from touchfs.indexing.place import make_place
-from touchfs.names import hex_digest
 from touchfs.posix.trust import open_for_update, open_trusted
 from touchfs.verify.shard import ShardVerdict
 
 _SUFFIX = ".verifying.jsonl"
 _LINE_MAX = 1 << 24
-# Whoever comes back after a night goes on. What was read longer ago is read again.
+# A run that is continued the next day goes on. What was read longer ago is read again.
 KEPT_SECONDS = 86_400
 
 

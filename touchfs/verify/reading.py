@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY
+from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.errors import TouchfsError
 from touchfs.limits import Limits
 from touchfs.verify.crc32c import PIECE, checksum_of, extender
 
@@ -29,7 +29,7 @@ class FileRead(NamedTuple):
 
 def open_alone(shard: Shard, limits: Limits) -> OpenShard:
     """A shard, opened as the only one of a dataset. Raises the errors of sources and FormatError."""
-    return OpenShard(Dataset(shard.path, [shard], "not opened", limits), 0)
+    return OpenShard(Dataset.of(shard.path, [shard], "not opened", limits), 0)
 
 
 def read_files(opened: OpenShard, read: Callable[[int], None], *, with_checksums: bool) -> Iterator[FileRead]:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs import progress
+from touchfs.core import progress
+from touchfs.core.errors import LostWorkerError, MissingExtraError, TouchfsError
+from touchfs.core.names import hex_digest
 from touchfs.dataset import Shard
-from touchfs.errors import LostWorkerError, MissingExtraError, TouchfsError
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.mapped_file import Batch, parse_file
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.preparing import is_notice
-from touchfs.names import hex_digest
 from touchfs.shard.options import Options
 from touchfs.source.mapped import map_file
 from touchfs.verify.checksums import checksums_path, load_checksums, save_checksums

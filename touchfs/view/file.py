@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from touchfs.form.plain import INLINE
-from touchfs.sample import Field
+from touchfs.shard.sample import Field
 
 
 class ViewFile(NamedTuple):

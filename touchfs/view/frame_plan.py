@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 MILLION = 10**6
 _FPS_MAX = 1000

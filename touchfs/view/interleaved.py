@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from touchfs.form.interleaved.failed import FAILED
 from touchfs.form.plain import INLINE
-from touchfs.format.interleaved.policies import DROP_SAMPLE, ERROR, WARN
-from touchfs.sample import Field
+from touchfs.interleaved.forms.failed import FAILED
+from touchfs.shard.options import DROP_SAMPLE, ERROR, WARN
+from touchfs.shard.sample import Field
 from touchfs.view.file import ViewFile
 
 _DIGITS = 3

@@ -15,30 +15,36 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from touchfs.catalog.table import Table
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.form.recordings import extend_piece
 from touchfs.segments.packed_times import CLOCK_RATE, ENDLESS, join_times
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
-from touchfs.view.segments import extension
+from touchfs.view.segments import JSON, TEXT, WAV, rows_of_segments, segment_name, text_ending
 
 # Offset and length in the source, and the detail of a form
 _Bytes: TypeAlias = tuple[int, int, bytes]
 
 
 class MergedFile(NamedTuple):
-    """A file, and the row of the table of segments that identifies it.
+    """A file of the run `number`, and the row of the table of segments that identifies it.
 
     Its bytes are `data`. If that is None, it is the audio: made from `length` bytes at `offset` of the source of the
     row's kind, with this `detail`, and rendered as the plan says.
     """
 
-    name: bytes
+    number: int
+    ending: str
     row: int
     run: list[int]
     data: bytes | None = None
     offset: int = 0
     length: int = 0
     detail: bytes = b""
+
+    @property
+    def name(self) -> bytes:
+        """Its name in the directory of the sample."""
+        return segment_name(self.number, self.ending).encode()
 
 
 def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
@@ -54,27 +60,25 @@ def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile
 
 
 def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
-    rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
-    version = b"." + extension(plan.text).encode()
+    rows = rows_of_segments(table, ordinal)
     stored: list[dict[str, Any]] = []
-    while (row := rows.get((len(stored), b"%04d.json" % len(stored)))) is not None:
+    while (row := rows.get(len(stored), {}).get(JSON)) is not None:
         stored.append(json.loads(table.inline(row))["touchfs"])
     if not stored or not all("start" in each or "sample_rate" in each for each in stored):
         return []  # there is no recording, or its segments have times in samples of an unknown rate
     key, clock = stored[0]["key"], _clock_of(stored[0])
     spans = [clock.span(each) for each in stored]
-    files, audio = [], b".flac" if plan.format == "flac" else b".wav"
+    files, audio = [], "flac" if plan.format == "flac" else WAV
     for number, run in enumerate(merge(plan, key, spans, clock.rate)):
-        first, stem = run[0], b"%04d" % number
-        wavs = [rows[part, b"%04d.wav" % part] for part in run]
-        files.append(MergedFile(stem + audio, wavs[0], run, None, *clock.joined(table, wavs, spans, run)))
-        named = [rows.get((part, b"%04d" % part + version)) for part in run]
+        wavs = [rows[part][WAV] for part in run]
+        files.append(MergedFile(number, audio, wavs[0], run, None, *clock.joined(table, wavs, spans, run)))
+        named = [rows[part].get(text_ending(plan.text)) for part in run]
         text = joined_text(None if row is None else table.inline(row).decode() for row in named)
         times, parts = clock.times(span_of(spans, run)), [{"segment": part} | clock.part(spans[part]) for part in run]
         description = json.dumps(as_json(plan, key, number, times, parts, text), ensure_ascii=False) + "\n"
-        files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(description)))
+        files.append(MergedFile(number, JSON, rows[run[0]][JSON], run, _encoded(description)))
         if text is not None:
-            files.append(MergedFile(stem + b".txt", next(row for row in named if row is not None), run, _encoded(text)))
+            files.append(MergedFile(number, TEXT, next(row for row in named if row is not None), run, _encoded(text)))
     return sorted(files, key=lambda file: file.name)
 
 

@@ -34,9 +34,9 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, cast
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.names import NAME_MAX
 from touchfs.media.slices.rendering import MONO, Rendering
-from touchfs.names import NAME_MAX
 from touchfs.view.segments import is_version
 
 SECONDS_MAX = 10**9
@@ -123,7 +123,7 @@ def parse_plan(text: str) -> MergePlan:
         for part in text.split(","):
             name, equals, value = part.partition("=")
             if name not in _PARSERS or not equals:
-                raise UsageError(f"{part!r} is none of {'=, '.join(_PARSERS)}=")
+                raise UsageError(f"{part!r} is not one of {'=, '.join(_PARSERS)}=")
             if name in values:
                 raise UsageError(f"{name} is there twice")
             values[name] = _PARSERS[name](name, value)

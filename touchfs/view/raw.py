@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from touchfs.sample import StoredSample
+from touchfs.shard.sample import StoredSample
 from touchfs.view.file import ViewFile
 
 

@@ -20,11 +20,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from touchfs.catalog.table import Table
+from touchfs.core.names import quote
 from touchfs.media.extensions import is_recording
-from touchfs.names import quote
-from touchfs.sample import SampleSegments, StoredSample, recording_in, video_in, video_piece
+from touchfs.shard.sample import SampleSegments, StoredSample, recording_in, video_in, video_piece
 from touchfs.view.file import ViewFile
 
+# What the files of a segment end in. A text of another version has `text_ending`.
+WAV, MP4, JSON, TEXT = "wav", "mp4", "json", "txt"
 # In bytes, when quoted: a file's name has at most 255, including a number and `.txt`.
 VERSION_MAX = 200
 # Without details: they are in the .json, because a catalog has only a limited number of kinds of file.
@@ -46,18 +49,18 @@ def files(sample: StoredSample, found: SampleSegments | None) -> Iterator[ViewFi
         if recording is not None:
             field, facts, problem = recording.cut(segment.times, NOTE)
             derived |= facts
-            yield ViewFile(_name(number, "wav"), field, number)
+            yield ViewFile(segment_name(number, WAV), field, number)
         else:
             problem = _why_no_wav(sample, found.rule)
         if video is not None:
             piece = video_piece(video, recording, segment.times, NOTE if problem else "")
-            yield ViewFile(_name(number, "mp4"), piece, number)
+            yield ViewFile(segment_name(number, MP4), piece, number)
         if problem:
             derived["problem"] = problem
-        yield ViewFile.text(_name(number, "json"), found.field, _json(segment.fields, derived), number)
+        yield ViewFile.text(segment_name(number, JSON), found.field, _json(segment.fields, derived), number)
         for version, text in segment.texts.items():
             if not version or is_version(version):
-                yield ViewFile.text(_name(number, extension(version)), found.field, text, number)
+                yield ViewFile.text(segment_name(number, text_ending(version)), found.field, text, number)
 
 
 def _why_no_wav(sample: StoredSample, rule: str) -> str:
@@ -75,18 +78,32 @@ def is_version(name: str) -> bool:
         name.encode()
     except UnicodeEncodeError:  # a lone surrogate
         return False
-    return name != "" and len(extension(name)[: -len(".txt")].encode()) <= VERSION_MAX
+    return name != "" and len(text_ending(name)[: -len(TEXT) - 1].encode()) <= VERSION_MAX
 
 
 @lru_cache
-def extension(version: str) -> str:
-    """The end of the file name of a segment's text of this version."""
-    return quote(f"{version}.txt").decode() if version else "txt"
+def text_ending(version: str) -> str:
+    """The ending of a segment's text of this version."""
+    return quote(f"{version}.{TEXT}").decode() if version else TEXT
 
 
 @lru_cache(40_000)
-def _name(number: int, extension: str) -> str:
-    return f"{number:04d}.{extension}"
+def segment_name(number: int, ending: str) -> str:
+    """The name of a file of a segment."""
+    return f"{number:04d}.{ending}"
+
+
+def segment_ending(name: bytes) -> str:
+    """The ending of a file of a segment."""
+    return name.partition(b".")[2].decode("utf-8", "surrogateescape")
+
+
+def rows_of_segments(table: Table, ordinal: int) -> dict[int, dict[str, int]]:
+    """The rows of the files of a sample's segments, by the number of the segment and the ending of the file."""
+    rows: dict[int, dict[str, int]] = {}
+    for row in table.files(ordinal):
+        rows.setdefault(table.part[row], {})[segment_ending(table.name(row))] = row
+    return rows
 
 
 def _json(fields: dict[str, Any], derived: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 NANOSECONDS = 10**9
 SECONDS_MAX = 10**9

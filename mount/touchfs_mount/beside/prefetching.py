@@ -10,11 +10,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.dataset import Dataset, counted
-from touchfs.errors import SourceError, TouchfsError
 from touchfs.source.pace import Pace
 from touchfs_mount.beside.program import Program, finish, take_work
-from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.logs.logs import LogOptions
 
 if TYPE_CHECKING:
     from touchfs.source.remote.file import UrlFile

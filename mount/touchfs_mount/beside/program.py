@@ -14,9 +14,9 @@ import sys
 from typing import Any
 
 from touchfs.posix import interpreter
-from touchfs_mount.daemon import logs
-from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.logs import logs
+from touchfs_mount.logs.logs import LogOptions
+from touchfs_mount.numbers.log_level import LogLevel
 
 _NICENESS = 10
 

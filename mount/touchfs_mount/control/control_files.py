@@ -1,7 +1,6 @@
 """The open files of the control directory, by their handles.
 
-A handle consists of a tag bit, the file, and the id of the open, so any worker finds the file. The handle of a data
-file is its inode number, which never has the tag bit.
+A handle consists of the file and the id of the open, so a process that was started later finds the file, too.
 """
 
 from __future__ import annotations
@@ -9,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from touchfs.errors import NotFoundError, UsageError
+from touchfs.core.errors import NotFoundError, UsageError
 from touchfs.iterators.open_files import OpenFile, OpenFiles
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.store.open_table import ID_BITS, OpenTable
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, pack, unpack
 from touchfs_mount.control.fixed_texts import FixedTexts
 from touchfs_mount.control.inodes import FILES, FIRST_ROW, FIXED_FILES, file_of
 
-HANDLE_TAG = 1 << 63
-# The bits after the tag: the iterator, the row of its file, and the id of the open.
+# The bits of a handle: the iterator, the row of its file, and the id of the open.
 _FILE_BITS = 4
 _OPEN_MASK = (1 << ID_BITS) - 1
 _FILE_MASK = (1 << 63 - ID_BITS) - 1
-# The open files that a worker remembers. Any other one is made again from its handle.
+# The open files that a process remembers. Any other one is made again from its handle.
 _FILES_KEPT = 4096
 
 
@@ -76,7 +75,7 @@ ControlFile = FixedFile | OpenFile
 
 
 class ControlFiles:
-    """The open files of one worker. `fixed` has the texts of files that belong to no iterator. `iterators` is None if
+    """The open files of one process. `fixed` has the texts of files that belong to no iterator. `iterators` is None if
     there are no iterators.
     """
 
@@ -84,7 +83,7 @@ class ControlFiles:
         self._table = table
         self._iterators = iterators
         self._fixed = fixed
-        self._files: dict[int, ControlFile] = {}
+        self._files: BoundedCache[int, ControlFile] = BoundedCache(_FILES_KEPT)
 
     def open(self, inode: int) -> tuple[int, ControlFile]:
         """Open a file, and return its handle and itself. Never blocks. Raises UsageError for a directory."""
@@ -92,34 +91,31 @@ class ControlFiles:
         if not (file_of(inode) if iterator else FIXED_FILES.get(inode)):
             raise UsageError("is a directory")
         open_id = self._table.open()
-        handle = HANDLE_TAG | (iterator << _FILE_BITS | row) << ID_BITS | open_id
-        return handle, self._add(handle, iterator, row, open_id)
+        handle = (iterator << _FILE_BITS | row) << ID_BITS | open_id
+        file = self._make(iterator, row, open_id)
+        self._files.keep(handle, file)
+        return handle, file
 
     def file(self, handle: int) -> ControlFile:
         """The open file of a handle, whether it was opened here or in another worker."""
-        file = self._files.get(handle)
+        file = self._files.find(handle)
         if file is None:
             iterator, row = divmod(handle >> ID_BITS & _FILE_MASK, 1 << _FILE_BITS)
-            file = self._add(handle, iterator, row, handle & _OPEN_MASK)
+            file = self._make(iterator, row, handle & _OPEN_MASK)
+            self._files.keep(handle, file)
         return file
 
     def release(self, handle: int) -> Callable[[], None] | None:
         """Release an open file without waiting. If the store is locked, returns a function that does the rest."""
         file = self.file(handle)
-        del self._files[handle]
+        self._files.pop(handle)
         return file.release()
 
-    def _add(self, handle: int, iterator: int, row: int, open_id: int) -> ControlFile:
-        file: ControlFile
+    def _make(self, iterator: int, row: int, open_id: int) -> ControlFile:
         if not iterator:
             name = FIXED_FILES[pack(FIXED_VIEW, 0, row)]
             make, take = partial(self._fixed.text, name), partial(self._fixed.write, name)
-            file = FixedFile(self._table, open_id, f".touchfs/{name}", make, take)
-        elif self._iterators is not None:
-            file = OpenFile(self._iterators, open_id, iterator, FILES[row - FIRST_ROW])
-        else:
+            return FixedFile(self._table, open_id, f".touchfs/{name}", make, take)
+        if self._iterators is None:
             raise NotFoundError("a read-only mount has no iterators")
-        self._files[handle] = file
-        if len(self._files) > _FILES_KEPT:
-            del self._files[next(iter(self._files))]
-        return file
+        return OpenFile(self._iterators, open_id, iterator, FILES[row - FIRST_ROW])

@@ -12,21 +12,18 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import NamedTuple
 
-from touchfs.errors import ChangedError, NotFoundError, StateError
-from touchfs.iterators.iterators import WRITABLE
+from touchfs.core.errors import ChangedError, NotFoundError, StateError
+from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
 from touchfs.iterators.registry import Registry
 from touchfs.tree.inode import unpack
 from touchfs_mount.control.inodes import (
     DIRECTORY,
-    ERRORS,
     FILES,
     FIXED_FILES,
-    INFO,
     ITERATORS,
     ITERATORS_README,
     LOG_LEVEL,
     PRIVATE,
-    STATS,
     directory_inode,
     file_inode,
     file_of,
@@ -54,7 +51,7 @@ class ControlEntries:
         self._known = known
         self._extra_mode = extra_mode
         self._seen: dict[int, float] = {}  # when an iterator was last found in the store
-        files = {b"info": INFO, b"errors": ERRORS, b"stats": STATS, b"log-level": LOG_LEVEL}
+        files = {name.encode(): inode for inode, name in FIXED_FILES.items() if inode != ITERATORS_README}
         if iterators is not None:
             files[b"iterators"] = ITERATORS
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
@@ -74,7 +71,7 @@ class ControlEntries:
         raise ChangedError("this inode is not of this mount")
 
     def entry_nowait(self, inode: int) -> ControlEntry | None:
-        """As `entry`, without the store. None if the iterator has to be looked for there.
+        """Like `entry`, without the store. None if the iterator has to be looked for there.
 
         Programs ask for the attributes of a file each time they open it.
         """
@@ -92,7 +89,7 @@ class ControlEntries:
         return None
 
     def entries(self, directory: int, after: int) -> list[tuple[bytes, ControlEntry, int]]:
-        """As `Tree.entries`."""
+        """Like `Tree.entries`."""
         entries = []
         for name, inode, cookie in self._entries(directory, after):
             try:
@@ -169,10 +166,8 @@ class ControlEntries:
         """The entry of an iterator's directory or file. Only those extra bits apply that make sense: a file that cannot
         be written gets no write bit.
         """
-        file, extra_mode = file_of(inode), self._extra_mode
+        file = file_of(inode)
         if not file:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
-        if file in WRITABLE:
-            return ControlEntry(inode, stat.S_IFREG | 0o644 | extra_mode & 0o666)
-        # Every user may look at an iterator; only the owner may step it.
-        return ControlEntry(inode, stat.S_IFREG | (0o600 | extra_mode & 0o444 if file == "next" else 0o444))
+        extra_mode = self._extra_mode & (0o666 if file in WRITABLE else 0o444)
+        return ControlEntry(inode, stat.S_IFREG | CONTROL_FILES[file].mode | extra_mode)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from touchfs.posix.memory.shared import SharedText
 from touchfs.store.open_table import OpenTable
-from touchfs.store.problem import SharedProblem
 from touchfs_mount.control.known_iterators import KnownIterators
-from touchfs_mount.control.recent_errors import RecentErrors
-from touchfs_mount.control.reloads import Reloads
-from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.loop.loop import BUSY_SINCE, FAILURES, LATE_REPLIES, LOST_RACES, PARKED
+from touchfs_mount.numbers.cells import BUSY_SINCE, FAILURES, LATE_REPLIES, LOST_RACES, PARKED
+from touchfs_mount.numbers.log_level import LogLevel
+from touchfs_mount.numbers.recent_errors import RecentErrors
+from touchfs_mount.numbers.reloads import Reloads
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.numbers.text import MountCounts
 
@@ -48,29 +48,28 @@ class OwnFiles:
     state_store: str | None = None
 
 
-NO_FILES = OwnFiles("", None, None)
-
-
 @dataclass(frozen=True, slots=True)
 class MountFacts:
     """Facts about the mount itself, and the memory that its processes share.
 
-    `since` is the time at which it began, in seconds since 1970. `counters` has the counters of each worker, and
-    `resent` is `Shared.resent`. `metrics` is the address of its numbers, if they are served.
+    `since` is the time at which it began, in seconds since 1970. `control` is the directory of its control files.
+    `counters` has the counters of each process that serves, and `resent` is `Shared.resent`. `metrics` is the address
+    of its numbers, if they are served. `problem` is the error of the last change of the state store, if it failed.
     """
 
     path: str
     pid: int
     since: float
     files: OwnFiles
-    loop: str
+    control: str | None
+    workers: int
     counters: list[memoryview[int]]
     reloads: Reloads
     resent: memoryview[int]
     opens: OpenTable
     errors: RecentErrors
     known: KnownIterators
-    problem: SharedProblem
+    problem: SharedText
     numbers: MountNumbers
     level: LogLevel
     metrics: str | None
@@ -84,7 +83,7 @@ class MountFacts:
         busy = sum(counters[BUSY_SINCE] > 0 for counters in self.counters)
         return MountCounts(
             since=self.since,
-            workers=len(self.counters),
+            workers=self.workers,
             in_flight=busy + self.total(PARKED),
             lost_races=self.total(LOST_RACES),
             late_replies=self.total(LATE_REPLIES),

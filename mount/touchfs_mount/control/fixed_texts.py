@@ -9,13 +9,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from touchfs.control_characters import one_line
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import UsageError
+from touchfs.core.extras import DISTRIBUTION
+from touchfs.core.location import Location
 from touchfs.dataset import Dataset
-from touchfs.errors import UsageError
-from touchfs.extras import DISTRIBUTION
-from touchfs.posix.paths import absolute, shown
+from touchfs.iterators.iterator_files import CONTROL_WORDS
 from touchfs_mount.control.facts import ControlOptions, MountFacts
-from touchfs_mount.loop.loop import FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.numbers.cells import FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
 from touchfs_mount.numbers.text import metrics_text
 
 README = """\
@@ -32,17 +33,6 @@ One open of `next` is one step, made at its first read; each sample is returned 
 end of an epoch `next` is empty once; the step after that begins the next epoch. If reading `next` failed because the
 whole daemon was killed, the step has usually been made: restore the last token that you saved.
 
-  spec      JSON: select ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
-            where (an expression), shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
-            partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of select, where, shuffle, repeat,
-            weight), batch, output ("path", "relpath", "key", "json"); every field is optional;
-            in what you read back, select has its older name, source
-  next      makes a step                  peek      the text that the next step will return
-  position  samples taken in this epoch   len       samples in an epoch
-  epoch     counted from 0                batch     samples per step; can be written
-  token     the state, one line of JSON; write a state, or an item token (xattr user.touchfs.token of a file)
-  reset     write 1 to start again, or {"epoch": 3} to start with an epoch
-  error     the reason why the last write failed
 """
 
 _VERSION = version(DISTRIBUTION)
@@ -60,9 +50,9 @@ class FixedTexts:
         """The text of a file now."""
         facts = self._facts
         texts: dict[str, Callable[[], bytes]] = {
-            "README": README.encode,
+            "README": (README + CONTROL_WORDS).encode,
             "errors": facts.errors.text,
-            "info": self._info,
+            "info": self.info,
             "log-level": lambda: facts.level.name.encode() + b"\n",
             "stats": lambda: metrics_text(facts.numbers.totals(), facts.counts()),
         }
@@ -74,12 +64,13 @@ class FixedTexts:
             raise UsageError(f"{file} cannot be written")
         self._facts.level.name = value.decode("utf-8", "replace").strip()
 
-    def _info(self) -> bytes:
+    def info(self) -> bytes:
+        """The text of `info`."""
         dataset = self._dataset
         facts = self._facts
         info = {
             "touchfs": _VERSION,
-            "source": shown(absolute(dataset.source)),
+            "source": Location.of(dataset.source).absolute.shown,
             **dataset.facts(),
             "by_key_listing": self._by_key_listing(),
             "mounted_at": facts.path,
@@ -87,8 +78,8 @@ class FixedTexts:
             "since": datetime.fromtimestamp(facts.since, UTC).isoformat(timespec="seconds"),
             **asdict(facts.files),
             **facts.reloads.info(),
-            "loop": facts.loop,
-            "workers": len(facts.counters),
+            "control": facts.control,
+            "workers": facts.workers,
             "requests": facts.total(REQUESTS),
             "late_replies": facts.total(LATE_REPLIES),
             "lost_races": facts.total(LOST_RACES),
@@ -99,9 +90,11 @@ class FixedTexts:
         return "\n".join([*map(one_line, lines), ""]).encode()
 
     def _by_key_listing(self) -> str:
+        if not self._dataset.is_indexed:
+            return "when all shards are indexed"
         if isinstance(self._dataset.keys, str):
             return "there is none"
         if self._options.list_by_key:
             return "all of them"
-        source = shlex.quote(f"{shown(absolute(self._dataset.source))}:by-key")
+        source = shlex.quote(f"{Location.of(self._dataset.source).absolute.shown}:by-key")
         return f"none, though each is found by name: mount with --list-by-key, or run `touchfs ls {source}`"

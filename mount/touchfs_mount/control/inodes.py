@@ -1,4 +1,4 @@
-"""The inode numbers of the control directory `.touchfs/`.
+"""The inode numbers of the control directory, a file system of its own.
 
 All are of view 0. In the inode number of an iterator's directory or file, the iterator's id takes the place of the
 shard id, and the row says which of them it is. Ids are never reused, so an inode number never means another iterator.
@@ -6,12 +6,11 @@ shard id, and the row says which of them it is. Ids are never reused, so an inod
 
 from __future__ import annotations
 
-from touchfs.errors import ChangedError
-from touchfs.iterators.iterators import WRITABLE
+from touchfs.core.errors import ChangedError
+from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
 
-NAME = b".touchfs"
-DIRECTORY = pack(FIXED_VIEW, 0, 2)
+DIRECTORY = ROOT
 INFO = pack(FIXED_VIEW, 0, 3)
 ITERATORS = pack(FIXED_VIEW, 0, 4)
 ITERATORS_README = pack(FIXED_VIEW, 0, 5)
@@ -19,18 +18,16 @@ ERRORS = pack(FIXED_VIEW, 0, 6)
 STATS = pack(FIXED_VIEW, 0, 7)
 LOG_LEVEL = pack(FIXED_VIEW, 0, 8)
 FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors", STATS: "stats", LOG_LEVEL: "log-level"}
-# The files that only the user who mounted and root may open, whoever else is let in.
+# The files that only the user who mounted and root may open, even if others are let in.
 PRIVATE = frozenset({ERRORS, LOG_LEVEL})
-# All inode numbers below this one are of the control directory, except that of the root.
-END = pack(FIXED_VIEW + 1, 0, 0)
 
-FILES = ("spec", "next", "peek", "token", "position", "len", "epoch", "batch", "reset", "error")
+FILES = tuple(CONTROL_FILES)
 _DIRECTORY_ROW, FIRST_ROW = 1, 2
 
 
 def is_iterators(inode: int) -> bool:
     """True for `iterators/` itself, or anything below it."""
-    return inode < END and (unpack(inode)[1] > 0 or inode in (ITERATORS, ITERATORS_README))
+    return unpack(inode)[1] > 0 or inode in (ITERATORS, ITERATORS_README)
 
 
 def directory_inode(iterator: int) -> int:
@@ -60,4 +57,4 @@ def is_writable(inode: int) -> bool:
 
 def parent_of(directory: int) -> int:
     """The inode number of a directory's parent."""
-    return ITERATORS if unpack(directory)[1] else DIRECTORY if directory == ITERATORS else ROOT
+    return ITERATORS if unpack(directory)[1] else DIRECTORY

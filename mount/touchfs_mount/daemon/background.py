@@ -15,10 +15,10 @@ import signal
 from collections.abc import Callable
 from typing import IO, Any
 
-from touchfs.errors import MountError, TouchfsError
+from touchfs.core.errors import MountError, TouchfsError
 from touchfs.posix.processes import is_readable, signal_when_parent_ends
-from touchfs_mount.daemon.logs import last_words
-from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
+from touchfs_mount.logs.logs import last_words
+from touchfs_mount.mountpoints.mountpoint import EXIT_TIMEOUT
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,10 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-log = logging.getLogger(__name__)
+from touchfs.core.errors import shortage_of
+from touchfs_mount.supervision.restarts import LACKED_ROOM
 
+log = logging.getLogger(__name__)
 
 # Of 1,000. The kernel adds it to the part of the memory that a process has, before it chooses one to end.
 _OOM_SCORE = 500
@@ -48,7 +50,7 @@ class Children:
         return pid
 
     def fork_aside(self, run: Callable[[], int], ended: Callable[[int], None]) -> int | None:
-        """As `fork`, for a child that the mount can do without: if the fork fails, `ended` gets status 1."""
+        """Like `fork`, for a child that the mount can do without: if the fork fails, `ended` gets status 1."""
         try:
             return self.fork(run, ended)
         except OSError as error:
@@ -111,8 +113,12 @@ def run_child_and_exit(run: Callable[[], int], close: list[int]) -> None:
         for descriptor in close:
             os.close(descriptor)
         status = run()
-    except BaseException:  # the last frame of this process: log the reason, whatever it is
-        log.critical("process %d failed", os.getpid(), exc_info=True)
+    except BaseException as error:  # the last frame of this process: log the reason, whatever it is
+        if shortage_of(error) is None:
+            log.critical("process %d failed", os.getpid(), exc_info=True)
+        else:
+            log.error("process %d has no room: %s", os.getpid(), error)
+            status = LACKED_ROOM
     finally:
         logging.shutdown()
         os._exit(status)

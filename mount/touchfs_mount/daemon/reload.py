@@ -88,9 +88,9 @@ class Reloader:
         with trio.move_on_after(DRAIN_SECONDS):
             await self._until(lambda: not self._remaining(old))
         for number in self._remaining(old):
-            log.warning("worker %d (pid %d) has not drained in %.1f s: killing it", number, old[number], DRAIN_SECONDS)
+            log.warning("process %d (pid %d) has not drained in %.1f s: killing it", number, old[number], DRAIN_SECONDS)
             self._workers.kill(number, old[number])
-        await self._until(lambda: not self._remaining(old) and len(self._workers.pids) == len(self._shared.counters))
+        await self._until(lambda: not self._remaining(old) and old.keys() <= self._workers.pids.keys())
 
     def _remaining(self, old: Mapping[int, int]) -> list[int]:
         return [number for number, pid in old.items() if self._workers.pids.get(number) == pid]

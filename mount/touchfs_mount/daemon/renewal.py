@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from touchfs.errors import TouchfsError
+from touchfs.core.errors import TouchfsError
 from touchfs_mount.daemon.children import Children, freeze
 from touchfs_mount.daemon.session import clone_session
 
@@ -24,22 +24,31 @@ class Renewal:
 
     `reopen` is called in a child of the zygote, where it may take long; its result is pickled and passed to `adopt` in
     the zygote. `adopt` returns a function that is called in another child, with the FUSE descriptor, once all workers
-    of the old generation have exited.
+    of the old generation have exited. `meanwhile` is called in the zygote from time to time.
     """
 
     reopen: Callable[[], Any]
     adopt: Callable[[Any], Callable[[int], None]]
+    meanwhile: Callable[[], None]
 
 
 class Renewer:
-    """Runs a `Renewal` in children of the zygote. `send` sends an event to the supervisor."""
+    """Runs a `Renewal` in children of the zygote. `descriptor` is that of the mount, and `control` that of its control
+    mount, if there is one. `send` sends an event to the supervisor.
+    """
 
     def __init__(
-        self, renewal: Renewal, children: Children, descriptor: int, send: Callable[[dict[str, object]], None]
+        self,
+        renewal: Renewal,
+        children: Children,
+        descriptor: int,
+        control: int | None,
+        send: Callable[[dict[str, object]], None],
     ) -> None:
         self._renewal = renewal
         self._children = children
         self._descriptor = descriptor
+        self._control = control
         self._send = send
         self._reopening: int | None = None
         self._invalidate: Callable[[int], None] = _nothing
@@ -63,7 +72,9 @@ class Renewer:
             os.kill(self._reopening, signal.SIGKILL)
 
     def _reopen(self, outcome: int) -> int:
-        os.close(self._descriptor)  # or the mount could not end before this process, even if all others die
+        # Or the mounts could not end before this process, even if all others die.
+        os.close(self._descriptor)
+        self._close_control()
         with open(outcome, "wb") as file:
             try:
                 pickle.dump(self._renewal.reopen(), file)
@@ -92,8 +103,13 @@ class Renewer:
         # This process may wait for a directory's lock, whose holder waits for a request. If all other processes die,
         # the kernel must fail that request; it does so only if this process does not share their descriptor.
         clone_session(self._descriptor)
+        self._close_control()
         self._invalidate(self._descriptor)
         return 0
+
+    def _close_control(self) -> None:
+        if self._control is not None:
+            os.close(self._control)
 
     def _invalidation_ended(self, status: int) -> None:
         self._invalidate = _nothing

@@ -1,12 +1,14 @@
 """The zygote: the process that mounts, answers the kernel's INIT request, and from then on only forks workers.
 
-A worker must be a copy of a process in which libfuse's session is set up (`session`), and which has no threads, no
-running event loop and no SQLite connection. The supervisor runs trio, so it cannot be that process.
+A worker must be a copy of a process that has no threads, no running event loop and no SQLite connection, and in which
+the control mount's session is set up (`control.session`). The supervisor runs trio, so it cannot be that process.
 
 It talks to its supervisor over a SOCK_SEQPACKET pair, one message per packet. First it sends `{"device": …}` with the
-FUSE descriptor, or `{"error": …}`. Then it executes commands without waiting for their results:
+FUSE descriptors of the mount and of its control mount, or `{"error": …}`. Then it executes commands without waiting for
+their results:
 
-    {"fork": number, "clone": …}   forks a worker; sends {"started": number, "pid": …}, and when the worker exits
+    {"fork": number, "clone": …}   forks the process of that number (`Shared`); sends
+                                   {"started": number, "pid": …}, and when it exits
                                    {"ended": number, "status": …}; or {"unforked": number, "error": …}
     {"reload": true}               forks a child that opens the dataset again. On success it forks workers of the new
                                    generation from now on, and sends {"reloaded": null}. On failure the old generation
@@ -14,8 +16,6 @@ FUSE descriptor, or `{"error": …}`. Then it executes commands without waiting 
     {"invalidate": true}           sent after a reload, when no worker of the old generation is left: forks a child that
                                    invalidates the kernel's caches; sends {"invalidated": null}, or an error message
     {"end": true}                  the mount has ended as intended
-
-Workers request processes that run a single request each through the door (`alone`).
 
 End of file on the pair without `end` means that the supervisor has died; then the zygote detaches the mount.
 """
@@ -36,16 +36,20 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from touchfs.core.errors import MountError
 from touchfs_mount.beside.program import reap_programs
+from touchfs_mount.control import session as control_session
+from touchfs_mount.control.session import ControlSession
 from touchfs_mount.daemon.children import Children
 from touchfs_mount.daemon.renewal import Renewal, Renewer
-from touchfs_mount.daemon.session import MountedSession, mount_session
+from touchfs_mount.daemon.serving import Serving
+from touchfs_mount.daemon.session import Session, mount_session
 from touchfs_mount.daemon.shared import Shared
-from touchfs_mount.daemon.worker import run_worker
-from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.mounting.mountpoint import mounted_at
-from touchfs_mount.requests.environment import Operations
-from touchfs_mount.requests.one_request import run_request
+from touchfs_mount.daemon.worker import run_alone, run_control, run_worker
+from touchfs_mount.mountpoints.connecting import Connecting, connect
+from touchfs_mount.mountpoints.control_place import KIND, ControlPlace
+from touchfs_mount.mountpoints.mountpoint import mounted_at
+from touchfs_mount.mountpoints.options import MountOptions
 
 log = logging.getLogger(__name__)
 
@@ -69,22 +73,24 @@ def _of_supervisor() -> Iterator[None]:
 
 class Zygote:
     """The zygote process (see the module docstring). `mounted` is called after mounting, to release resources that
-    workers must not inherit.
+    others must not inherit. `place` is where the control mount is to be, if there is to be one.
     """
 
     def __init__(
         self,
-        operations: Operations,
+        serving: Serving,
         renewal: Renewal,
         shared: Shared,
         mounted: Callable[[], None],
         options: MountOptions,
+        place: ControlPlace | None,
     ) -> None:
-        self._operations = operations
+        self._serving = serving
         self._renewal = renewal
         self._shared = shared
         self._mounted = mounted
         self._options = options
+        self._place = place
         self._over = False
 
     def run(self, supervisor: socket.socket) -> int:
@@ -92,32 +98,40 @@ class Zygote:
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(ignored, signal.SIG_IGN)
         os.close(self._shared.lifeline_write)
+        session = None
         try:
-            session = mount_session(self._operations, self._options)
-        except RuntimeError as error:
-            supervisor.send(json.dumps({"error": str(error)}).encode())
-            return 0
-        try:
-            session.answer_init(self._operations, self._options, self._shared.counters[0])
+            session = mount_session(self._options)
+            control = self._control(session)
             self._mounted()
             with suppress(OSError):  # if the supervisor is gone, `serve` notices
-                socket.send_fds(supervisor, [json.dumps({"device": session.device}).encode()], [session.descriptor])
-            self.serve(supervisor, session)
+                descriptors = [session.descriptor, *([] if control is None else [control.descriptor])]
+                socket.send_fds(supervisor, [json.dumps({"device": session.device}).encode()], descriptors)
+            self.serve(supervisor, session, control)
+        except MountError as error:
+            supervisor.send(json.dumps({"error": str(error), "status": error.exit_status}).encode())
         finally:
-            if not self._over:
+            if not self._over and session is not None:
                 self._orphaned(session)  # whatever ends this process: a mount without a server would block its users
         return 0
 
-    def serve(self, supervisor: socket.socket, session: MountedSession) -> None:
+    def _control(self, session: Session) -> ControlSession | None:
+        """Mount the control directory, and set up its session."""
+        place, options = self._place, self._options
+        if place is None:
+            return None
+        descriptor = options.control_descriptor
+        if descriptor is None:
+            descriptor = connect(Connecting(place.path, KIND, session.device, False, True, options.admits_others))
+        return control_session.begin(descriptor, place.path)
+
+    def serve(self, supervisor: socket.socket, session: Session, control: ControlSession | None) -> None:
         """Execute commands until the supervisor sends `end`, or is gone."""
-        self._limits = session.pool_limits(self._options)
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
-        poll.register(self._shared.door.inside, select.POLLIN)
-        self._supervisor, self._session = supervisor, session
-        # When we end, the door must be closed: a child that held it open would wait for processes that nobody forks.
-        self._children = Children(poll, hidden=(supervisor.fileno(), self._shared.door.inside.fileno()))
-        self._renewer = Renewer(self._renewal, self._children, session.descriptor, self._send)
+        self._supervisor, self._session, self._control_session = supervisor, session, control
+        self._children = Children(poll, hidden=(supervisor.fileno(),))
+        also = None if control is None else control.descriptor
+        self._renewer = Renewer(self._renewal, self._children, session.descriptor, also, self._send)
         gc.freeze()  # as `children.freeze`, but without looking for garbage: that would delay the first worker
         try:
             while not self._over:
@@ -128,6 +142,7 @@ class Zygote:
                         log.error("%s", error)
                         time.sleep(_PAUSE_SECONDS)
                 self._children.report_lingering()
+                self._renewal.meanwhile()
                 reap_programs()
         except _SupervisorGoneError as error:
             log.info("the supervisor is gone: %s", error)
@@ -137,9 +152,6 @@ class Zygote:
     def _handle(self, ready: int) -> None:
         """Do what a readable descriptor asks for."""
         if self._children.reap(ready):
-            return
-        if ready == self._shared.door.inside.fileno():
-            self._fork_for_request(self._shared.door.receive())
             return
         with _of_supervisor():
             message = self._supervisor.recv(MESSAGE_SIZE)
@@ -168,38 +180,32 @@ class Zygote:
         with _of_supervisor():
             self._supervisor.send(json.dumps(event).encode())
 
-    def _fork_for_request(self, connection: int) -> None:
-        self._children.fork_aside(partial(self._run_request, connection), lambda status: None)
-        os.close(connection)
-
-    def _run_request(self, connection: int) -> int:
-        # Fork again, so that the process is not a child of the zygote: a user who kills all workers must not kill it.
-        if os.fork():
-            return 0
-        os.close(self._session.descriptor)  # or the mount could not end before this process
-        return run_request(self._operations, self._shared.strikes, connection, self._options.stuck_seconds)
-
     def _work(self, number: int, clone: bool) -> int:
+        shared, session, serving = self._shared, self._session, self._serving
+        seconds, orphaned = self._options.timeout_seconds, partial(self._orphaned, session)
+        control = self._control_session
+        if number == shared.control and control is not None:
+            os.close(session.descriptor)  # or the mount could not end before this process
+            return run_control(serving, control, shared, clone=clone, orphaned=orphaned)
+        if control is not None:
+            os.close(control.descriptor)
+        if number == shared.alone:
+            return run_alone(serving, session.descriptor, shared, seconds, orphaned)
+        traces = self._options.trace
         return run_worker(
-            self._operations,
-            self._session.descriptor,
-            number,
-            self._shared,
-            self._limits,
-            trio_loop=self._options.trio_loop,
-            stuck_seconds=self._options.stuck_seconds,
-            clone=clone,
-            orphaned=partial(self._orphaned, self._session),
+            serving, session.descriptor, number, shared, seconds, clone=clone, traces=traces, orphaned=orphaned
         )
 
     def _worker_ended(self, number: int, status: int) -> None:
         self._send({"ended": number, "status": status})
 
-    def _orphaned(self, session: MountedSession) -> None:
+    def _orphaned(self, session: Session) -> None:
         """The supervisor is gone: the first process that notices detaches the mount. It does not wait for fusermount3,
-        which may need an answer from this very worker.
+        which may need an answer from this very process.
         """
-        path = self._options.path
-        mounted = mounted_at(path)
-        if self._shared.claim_unmount() and mounted is not None and mounted.device == session.device:
+        if not self._shared.claim_unmount():
+            return
+        mounted = mounted_at(self._options.path)
+        ours = [self._options.path] if mounted is not None and mounted.device == session.device else []
+        for path in (*ours, *([] if self._place is None else [self._place.path])):
             subprocess.Popen(["fusermount3", "-u", "-z", "--", path], stderr=subprocess.DEVNULL)

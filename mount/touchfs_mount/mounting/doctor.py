@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 from touchfs import NAMESAKE
-from touchfs.extras import DISTRIBUTION, install_hint
+from touchfs.core.extras import DISTRIBUTION, install_hint
 from touchfs.indexing.place import index_directory
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import state_directory

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from touchfs.catalog.keys import Keys
+from touchfs.core.errors import FormatError, StateError
 from touchfs.dataset import Dataset
-from touchfs.errors import FormatError, StateError
 from touchfs.indexing.preparing import hold_all
 from touchfs.iterators.store_place import StorePlace
 from touchfs.store.plans import SharedPlans
@@ -15,12 +15,13 @@ from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
 from touchfs.verify.checksums import without_checksums
-from touchfs_mount.daemon.notifications import invalidate
 from touchfs_mount.daemon.renewal import Renewal
+from touchfs_mount.daemon.serving import Serving
+from touchfs_mount.mounting.awaited_indexer import await_index
+from touchfs_mount.mounting.invalidating import invalidate
 from touchfs_mount.mounting.request import MountRequest
 from touchfs_mount.mounting.shard_ids import ShardIds
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
-from touchfs_mount.requests.operations import TouchOperations
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Generations:
         """The first tree, and the modes of its entries."""
         return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
 
-    def renewal(self, source: str, operations: TouchOperations) -> Renewal:
+    def renewal(self, source: str, serving: Serving) -> Renewal:
         """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
 
         def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
@@ -56,24 +57,25 @@ class Generations:
             after, modes = self._tree(dataset, stored, access)
             hold_all(dataset)
             self._request.follow(dataset)
-            before, modes_before = operations.reload(after, modes)
+            before, modes_before = serving.reload(after, modes)
             return lambda descriptor: invalidate(
                 descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
             )
 
-        return Renewal(reopen, adopt)
+        return Renewal(reopen, adopt, self._request.indexer.look)
 
     def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
-        """A tree, and the modes of its entries."""
         ids = self._ids.of(_identities(dataset), stored)
         modes = self._request.modes if access is None else access.modes(ids)
+        modes = modes.for_us_and_root() if self._request.options.allow_root else modes
         list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
-        if list_by_key and isinstance(dataset.keys, Keys):
+        await_index(dataset, self._request.indexer.ask, self._request.options.timeout_seconds)
+        if list_by_key and dataset.is_indexed and isinstance(dataset.keys, Keys):
             try:
                 dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
             except FormatError as error:
                 log.warning("there is no by-key/: %s", error)
-                dataset.keys = str(error)
+                dataset.without_keys(str(error))
         prefix = self._request.options.path if prefix is None else prefix
         verify = self._request.verify
         if verify and (lacking := without_checksums(dataset)):
@@ -102,4 +104,5 @@ class Generations:
 
 
 def _identities(dataset: Dataset) -> list[tuple[str, str]]:
-    return [(shard.path, shard.identity) for shard in dataset.shards]
+    shards = dataset.shards if dataset.is_indexed else dataset.listed
+    return [(shard.path, shard.identity) for shard in shards]

@@ -13,46 +13,55 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from touchfs.core.errors import (
+    FormatError,
+    MountError,
+    NotFoundError,
+    SourceError,
+    StateError,
+    TouchfsError,
+    UsageError,
+)
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.preparing import is_waiting, release
 from touchfs.indexing.serving import why_unservable
-from touchfs.iterators.store_place import StorePlace
+from touchfs.iterators.store_place import StorePlace, fleet_store
 from touchfs.posix import links
-from touchfs.posix.paths import absolute, shown
+from touchfs.posix.memory.shared import SharedText
 from touchfs.posix.trust import make_directory
 from touchfs.source.remote.options import divide_requests
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
-from touchfs.store.place import log_path
-from touchfs.store.postgres.place import FleetPlace
-from touchfs.store.problem import SharedProblem
+from touchfs.store.place import log_path, state_directory
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
 from touchfs.verify.checksums import without_checksums
 from touchfs.verify.crc32c import extender
 from touchfs_mount.control.facts import MountFacts, OwnFiles
 from touchfs_mount.control.known_iterators import KnownIterators
-from touchfs_mount.control.recent_errors import RecentErrors
-from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.background import Background, in_background
-from touchfs_mount.daemon.journal import has_journal, identifier
-from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.daemon.serving import Serving
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import serve
-from touchfs_mount.mounting import mountpoint
+from touchfs_mount.logs import logs
+from touchfs_mount.logs.journal import has_journal, identifier
+from touchfs_mount.logs.logs import LogOptions
 from touchfs_mount.mounting.generations import Generations
 from touchfs_mount.mounting.overlap import is_inside, refuse_nesting, refuse_overlap
-from touchfs_mount.mounting.passed import mounted_on_autofs
 from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mountpoints import control_place, mountpoint
+from touchfs_mount.mountpoints.control_place import ControlPlace
+from touchfs_mount.mountpoints.passed import mounted_on_autofs
+from touchfs_mount.numbers.log_level import LogLevel
+from touchfs_mount.numbers.recent_errors import RecentErrors
 from touchfs_mount.numbers.sockets import MetricsSockets, listening
 from touchfs_mount.numbers.text import metrics_text
 from touchfs_mount.requests.access import Modes
-from touchfs_mount.requests.operations import TouchOperations
 
 if TYPE_CHECKING:
     from touchfs_mount.numbers.metrics import MetricsServer
@@ -87,7 +96,7 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
     # Check the path as written. `_serve` resolves links, because that accesses the source, which may not answer.
     if request.options.allow_other and os.geteuid() == 0:
         links.guard()
-    refuse_nesting(absolute(request.source), request.options.path)
+    refuse_nesting(Location.of(request.source).absolute.path, request.options.path)
     is_mounted = request.options.descriptor is not None
     claim = mountpoint.Claim(request.options.path) if is_mounted else mountpoint.prepare(request.options.path)
     try:
@@ -118,7 +127,7 @@ def _default_log(request: MountRequest) -> LogOptions:
         return replace(request.log, identifier=identifier(request.options.path))
     file = log_path(request.options.path, request.state_dir)
     options = replace(request.log, file=file, is_ours=True)
-    if request.options.read_only:
+    if not request.options.has_control:
         try:
             make_directory(os.path.dirname(file))
             logs.open_log(options).close()
@@ -134,7 +143,10 @@ def _serve(
         try:
             refuse_overlap(request)
             sockets = None if request.metrics is None else until_removed.enter_context(listening(request.metrics))
-            store = None if request.options.read_only else _store_place(request.state_path)
+            place = _control_place(request)
+            if place is not None:
+                until_removed.callback(place.remove)
+            store = None if place is None else _store_place(request.state_path)
             log_file = None if request.log.place is None else logs.open_log(request.log)
             with suppress(SourceError):
                 index_in_memory()  # before the fork: a reload may need it first, but ends before the mount does
@@ -143,12 +155,12 @@ def _serve(
                 if background is not None:
                     background.detach(log_file)
                 log_file.close()
-            if store is not None and request.state_database is not None:
-                store = replace(store, fleet=_fleet_place(request, dataset))
+            if store is not None:
+                store = _in_database(store, request, dataset)
             level = LogLevel(request.log.level)
             logs.configure(request.log, level)
             generations = Generations(request, store)
-            operations, shared, facts = _operations(request, *generations.first(dataset), store, level, sockets)
+            serving, shared, facts = _serving(request, *generations.first(dataset), store, level, sockets, place)
 
             def ready() -> str:
                 claim.release()
@@ -162,10 +174,10 @@ def _serve(
                 claim.release()
                 request.follow(dataset)
 
-            renewal = generations.renewal(dataset.source, operations)
+            renewal = generations.renewal(dataset.source, serving)
             try:
                 metrics = None if sockets is None else _metrics_server(sockets, facts)
-                return serve(operations, renewal, shared, request.options, ready, mounted, metrics)
+                return serve(serving, renewal, shared, request.options, place, ready, mounted, metrics)
             finally:
                 if store is not None:
                     _clean_up(store)
@@ -179,7 +191,7 @@ def _store_place(path: str) -> StorePlace:
     try:
         store = StateStore(path)
     except StateError as error:
-        raise MountError(f"{error}; a mount with --read-only needs no state") from error
+        raise MountError(f"{error}; a mount with --control none needs no state") from error
     try:
         store.add_mount(os.getpid())
         return StorePlace(path, store.identity or b"")
@@ -187,28 +199,24 @@ def _store_place(path: str) -> StorePlace:
         store.close()
 
 
-def _fleet_place(request: MountRequest, dataset: Dataset) -> FleetPlace | None:
+def _in_database(store: StorePlace, request: MountRequest, dataset: Dataset) -> StorePlace:
     """Create the tables of the iterators in the database if there are none, and close it again, as `_store_place`."""
     if request.state_database is None:
-        return None
-    from touchfs.store.postgres.store import PostgresStore
-
+        return store
     directory = os.path.dirname(request.state_path)
-    place = request.state_database.place(request.source, request.split, directory, secrets.token_bytes(16))
+    fleet = request.state_database.place(request.source, request.split, directory, secrets.token_bytes(16))
     try:
-        PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint).close()
+        fleet_store(fleet, lambda: DatasetSamples(dataset).fingerprint).close()
     except TouchfsError as error:
         raise MountError(str(error)) from error
-    return place
+    return replace(store, fleet=fleet)
 
 
 def _clean_up(place: StorePlace) -> None:
     """After the mount has ended, delete its rows. Closing a store for the last time also removes SQLite's own files."""
     try:
         if place.fleet is not None:
-            from touchfs.store.postgres.store import PostgresStore
-
-            PostgresStore(place.fleet, None, later=True).leave()
+            fleet_store(place.fleet, None, later=True).leave()
     except StateError as error:
         log.info("%s", error)
     try:
@@ -223,7 +231,7 @@ def _open(request: MountRequest) -> Dataset:
     """Open the dataset. Raises MountError with the exit status for the error."""
     try:
         dataset = request.open_dataset(request.source)
-        if reason := why_unservable(dataset, strict=request.strict):
+        if dataset.is_indexed and (reason := why_unservable(dataset, strict=request.strict)):
             raise FormatError(reason, path=request.source)
         if request.verify:
             extender()  # before anybody waits for a file
@@ -239,15 +247,28 @@ def _open(request: MountRequest) -> Dataset:
         raise MountError(str(error), exit_status=status) from error
 
 
-def _operations(
+def _control_place(request: MountRequest) -> ControlPlace | None:
+    """Where the control directory is to be mounted; None if there is none. Raises MountError."""
+    options = request.options
+    if options.control_descriptor is not None:
+        return control_place.passed(options.control_descriptor)
+    if not options.has_control:
+        return None
+    if options.control is not None:
+        return control_place.named(options.control, options.path)
+    return control_place.chosen(state_directory(request.state_dir), allow_other=options.allow_other)
+
+
+def _serving(
     request: MountRequest,
     tree: Tree,
     modes: Modes,
     store: StorePlace | None,
     level: LogLevel,
     sockets: MetricsSockets | None,
-) -> tuple[TouchOperations, Shared, MountFacts]:
-    """The handlers, the shared memory of their processes, and what is known about the mount."""
+    place: ControlPlace | None,
+) -> tuple[Serving, Shared, MountFacts]:
+    """What is served, the shared memory of their processes, and what is known about the mount."""
     options = request.options
     divide_requests(options.workers + (request.prefetcher is not None))
     shared = Shared(options.workers)
@@ -256,20 +277,23 @@ def _operations(
         pid=os.getpid(),
         since=time.time(),
         files=_own_files(request, store),
-        loop="trio" if options.trio_loop else "own",
+        control=None if place is None else place.path,
+        workers=options.workers,
         counters=shared.counters,
         reloads=shared.reloads,
         resent=shared.resent,
-        opens=OpenTable(alone=options.workers == 1),
+        opens=OpenTable(),
         errors=RecentErrors(),
         known=KnownIterators(),
-        problem=SharedProblem(),
+        problem=SharedText(),
         numbers=shared.numbers,
         level=level,
         metrics=None if sockets is None else sockets.url,
     )
     control = request.control
-    return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared, facts
+    link = None if place is None else place.link
+    serving = Serving(tree, modes, facts, store, control, link=link, walk_max=lambda: request.walk_max)
+    return serving, shared, facts
 
 
 def _own_files(request: MountRequest, store: StorePlace | None) -> OwnFiles:
@@ -286,9 +310,12 @@ def _metrics_server(sockets: MetricsSockets, facts: MountFacts) -> MetricsServer
 
 
 def _summary(dataset: Dataset) -> str:
-    broken = sum(bool(shard.report) for shard in dataset.shards)
-    waiting = sum(is_waiting(shard) and not shard.report for shard in dataset.shards)
-    parts = [f"{dataset}"]
+    known = dataset.indexed_so_far
+    broken = sum(bool(shard.report) for shard in known)
+    waiting = sum(is_waiting(shard) and not shard.report for shard in known)
+    parts = [
+        str(dataset) if dataset.is_indexed else f"{counted(len(dataset.listed), 'shard')}, {len(known):,} indexed yet"
+    ]
     if waiting:
         parts.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
     if dataset.unseen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from touchfs.errors import MountError
-from touchfs.posix.paths import resolved
+from touchfs.core.errors import MountError
+from touchfs.core.location import Location
 from touchfs.source.scratch.store import Scratch
-from touchfs_mount.mounting import mountpoint
 from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mountpoints import mountpoint
 
 
 def refuse_nesting(source: str, point: str) -> None:
@@ -29,7 +29,7 @@ def refuse_overlap(request: MountRequest) -> None:
     """Raise MountError if files of the daemon are inside the mount point: it would wait for itself. Files that
     it only reads cannot be there, because a mount point must be empty.
     """
-    refuse_nesting(resolved(request.source), request.options.path)
+    refuse_nesting(Location.of(request.source).resolved, request.options.path)
     scratch = Scratch.configured().directory
     written_paths = {
         "index": request.index_dir,

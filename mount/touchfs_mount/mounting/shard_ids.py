@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from touchfs.errors import MountError
+from touchfs.core.errors import MountError
 from touchfs.tree.inode import SHARD_IDS_MAX
 
 

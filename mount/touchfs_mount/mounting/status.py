@@ -11,27 +11,34 @@ import os
 import pwd
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from touchfs.errors import FormatError, MountError
+from touchfs.core.errors import FormatError, MountError
 from touchfs.posix.mounts import Mount, mounts, reached
-from touchfs_mount.mounting.mount_info import children, parse_info, zygotes
-from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at
+from touchfs.posix.threads import run_at_once
+from touchfs_mount.mountpoints import control_place
+from touchfs_mount.mountpoints.descriptors import serves
+from touchfs_mount.mountpoints.mount_info import children, parse_info, zygotes
+from touchfs_mount.mountpoints.mountpoint import FILE_SYSTEM, mounted_at
 
 # A worker that is slow, or that was just killed, answers within this time, also on a busy machine.
 ANSWER_SECONDS = 5.0
-# Prints a file of `.touchfs`, or exits with the number of the error. Another user's mount might send bytes without end,
-# have links that lead elsewhere, or a pipe.
+# Prints a control file, or of a mount without a control mount the extended attribute of its root; or exits with the
+# number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe.
 _READER = """
 import os, sys
+point, control, name = sys.argv[1:]
 try:
-    where = os.open(sys.argv[1], os.O_PATH)
-    where = os.open(".touchfs", os.O_PATH | os.O_NOFOLLOW, dir_fd=where)
-    file = os.open(sys.argv[2], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
-    sys.stdout.buffer.write(open(file, "rb").read(1 << 26))
+    os.lstat(point)
+    if control:
+        where = os.open(control, os.O_PATH | os.O_NOFOLLOW)
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+        text = open(file, "rb").read(1 << 26)
+    else:
+        text = os.getxattr(point, f"user.touchfs.{name}", follow_symlinks=False)
+    sys.stdout.buffer.write(text)
 except OSError as error:
     sys.exit(error.errno)
 """
@@ -67,9 +74,10 @@ def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -
     """
     listed = list(mounts())
     ours = [each for each in listed if _is_whole(each) and path in (None, each.point)]
-    asked = {each: _ask(each.point, "info") for each in ours if reached(each.point, listed) == each}
-    with ThreadPoolExecutor(max(1, len(asked))) as threads:  # one that hangs takes no time from the others
-        answers = dict(zip(asked, threads.map(partial(_answer, seconds=wait_seconds), asked.values()), strict=True))
+    asked = {each: _ask(each, "info") for each in ours if reached(each.point, listed) == each}
+    # One that hangs takes no time from the others.
+    ask = partial(_answer, seconds=wait_seconds)
+    answers = dict(zip(asked, run_at_once(ask, list(asked.values()), len(asked)), strict=True))
     return [_status(each, *answers[each]) if each in answers else _hidden(each) for each in ours]
 
 
@@ -99,11 +107,13 @@ def read_control_file(path: str, name: str, wait_seconds: float = ANSWER_SECONDS
     """The text of `.touchfs/NAME` of the mount at a path. Raises MountError if it does not answer in `wait_seconds`,
     and for any other error.
     """
-    error, text = _answer(_ask(path, name), wait_seconds)
-    if not error:
-        return text
     mounted = mounted_at(path)
     if mounted is None or mounted.kind != FILE_SYSTEM:
+        raise MountError("it was unmounted", path=path)
+    error, text = _answer(_ask(mounted, name), wait_seconds)
+    if not error:
+        return text
+    if (still := mounted_at(path)) is None or still.device != mounted.device:
         raise MountError("it was unmounted", path=path)
     health = _health(error)
     if health == "no permission" and (user := other_owner(mounted)):
@@ -115,7 +125,7 @@ def read_control_file(path: str, name: str, wait_seconds: float = ANSWER_SECONDS
 
 def other_owner(mounted: Mount) -> str | None:
     """The name of the user who made a FUSE mount, if it is not us. By default nobody else, not even root, sees it."""
-    number = int(mounted.options.partition("user_id=")[2].partition(",")[0])
+    number = control_place.owner_of(mounted)
     if number == os.geteuid():
         return None
     try:
@@ -124,8 +134,10 @@ def other_owner(mounted: Mount) -> str | None:
         return f"user {number}"
 
 
-def _ask(point: str, name: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _READER, point, name]
+def _ask(mounted: Mount, name: str) -> subprocess.Popen[bytes]:
+    control = control_place.find(mounted)
+    where = "" if control is None else control.point
+    command = [sys.executable, "-I", "-S", "-c", _READER, mounted.point, where, name]
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)
 
@@ -162,7 +174,8 @@ def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
             info = parse_info(text)
         except FormatError:
             health = "unreadable"
-    workers = [worker for zygote in zygotes(info["pid"], mounted.device) for worker in children(zygote)] if info else []
+    found = [child for zygote in zygotes(info["pid"], mounted.device) for child in children(zygote)] if info else []
+    workers = [child for child in found if serves(child, mounted.device)]
     read_ahead = _read_ahead(mounted.device)
     return MountStatus(mounted.point, mounted.source, health, read_ahead, tuple(workers), info)
 

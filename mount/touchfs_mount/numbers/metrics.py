@@ -105,7 +105,7 @@ class MetricsServer:
                 pass
 
     async def _request(self, connection: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
-        """As `_receive`; None also if the client must make room for another one."""
+        """Like `_receive`; None also if the client must make room for another one."""
         with trio.CancelScope() as silence:
             self._silent[silence] = None
             try:

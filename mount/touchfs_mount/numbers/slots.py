@@ -10,15 +10,16 @@ A reader sums the slots. A request is written in two cells, so a reader may see 
 from __future__ import annotations
 
 import errno
-import mmap
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from touchfs.posix.memory.shared import shared_cells
 from touchfs.source.counts import COUNTS
 
-# Every handler of `TouchOperations`. `Slot.record` takes the position of an operation in this tuple.
+# What either connection of a mount is asked for: its data, or its control files, which alone are opened and written.
+# `Slot.record` takes the position of an operation in this tuple.
 OPERATIONS = (
     "lookup",
     "getattr",
@@ -28,11 +29,9 @@ OPERATIONS = (
     "release",
     "opendir",
     "readdir",
-    "releasedir",
     "getxattr",
     "listxattr",
     "statfs",
-    "forget",
     "flush",
     "write",
     "mkdir",
@@ -73,8 +72,7 @@ _WIDTH = 1 << _WIDTH_BITS
 
 _ERRORS = len(OPERATIONS) << _WIDTH_BITS
 _READ_BYTES = _ERRORS + len(ERRNOS) + 1
-_CONTENTS = _READ_BYTES + 1
-_SUPERVISOR = _CONTENTS + 1
+_SUPERVISOR = _READ_BYTES + 1
 _COUNTS = _SUPERVISOR + 2
 _CELLS = _COUNTS + len(COUNTS)
 _ERROR_CELLS = {number: _ERRORS + i for i, number in enumerate(ERRNOS)}
@@ -106,10 +104,6 @@ class Slot:
         """Count bytes that a read returned."""
         self._cells[_READ_BYTES] += size
 
-    def add_content(self) -> None:
-        """Count a file that was looked up to read it."""
-        self._cells[_CONTENTS] += 1
-
     def add_error(self, number: int) -> None:
         """Count an errno that a request got."""
         self._cells[_ERROR_CELLS.get(number, _ERRORS + len(ERRNOS))] += 1
@@ -140,11 +134,6 @@ class Totals:
         """Bytes that reads returned."""
         return self._cells[_READ_BYTES]
 
-    @property
-    def contents(self) -> int:
-        """Files that were looked up to read them."""
-        return self._cells[_CONTENTS]
-
     def supervisor(self, count: SupervisorCount) -> int:
         """A count of the supervisor."""
         return self._cells[_SUPERVISOR + count]
@@ -159,12 +148,9 @@ class MountNumbers:
     """The slots of a mount's workers and of its supervisor. Created before the first fork."""
 
     def __init__(self, workers: int) -> None:
-        self._memory = mmap.mmap(-1, 8 * _CELLS * (workers + 1))
-        cells = memoryview(self._memory).cast("q")
-        *self.workers, self.supervisor = (
-            Slot(cells[number * _CELLS : (number + 1) * _CELLS]) for number in range(workers + 1)
-        )
+        self._slots = shared_cells(*[_CELLS] * (workers + 1))
+        *self.workers, self.supervisor = map(Slot, self._slots)
 
     def totals(self) -> Totals:
         """The sums of all slots now."""
-        return Totals(np.frombuffer(self._memory, np.int64).reshape(-1, _CELLS).sum(0))
+        return Totals(np.sum([np.asarray(slot) for slot in self._slots], 0))

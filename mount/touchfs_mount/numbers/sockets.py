@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from touchfs.errors import MountError, UsageError
+from touchfs.core.errors import MountError, UsageError
 
 _UNIX = "unix:"
 _LOOPBACK, _ALL = ("127.0.0.1", "::1"), ("0.0.0.0", "::")

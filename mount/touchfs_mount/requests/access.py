@@ -17,14 +17,13 @@ import pwd
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from touchfs.core.location import Location
 from touchfs.dataset import Dataset
-from touchfs.form.tables.asset import ASSETS
-from touchfs.posix.paths import is_url, resolved
-from touchfs.shard.open import file_paths, is_table
+from touchfs.tables.rows.asset import ASSETS
 from touchfs.tree.inode import ROOT, unpack
 
 _ALL = 0o444
@@ -94,6 +93,10 @@ class Modes:
         modes = {kind: mode & ~(_GROUP | _OTHERS) for kind, mode in self.others.modes.items()}
         return self.others._replace(modes=modes) if self.hides else self.others
 
+    def for_us_and_root(self) -> Modes:
+        """The same with a root that nobody else can search: `--allow-root`."""
+        return replace(self, root=ownership_of(_OWNER_ONLY))
+
 
 DEFAULT_MODES = Modes()
 
@@ -124,7 +127,7 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
     """The ownership according to the source's files now. Only we get access to a shard that cannot be examined, for
     example because its file system does not answer.
     """
-    source = resolved(dataset.source)
+    source = Location.of(dataset.source).resolved
     path_to_source = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
     # Fingerprints have neither modes nor lists of access. Directories, and lists of Kaldi's, belong to many shards.
     search_access = cache(lambda directory: _access_at(directory, 0o111))
@@ -134,17 +137,18 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
     audio_root = dataset.limits.audio_root
     to_audio = set[str]()
     if audio_root is not None:
-        real = resolved(audio_root)  # nobody can search a URL
-        to_audio = {real} if is_url(real) else {real, *_ancestors(real)}
-    for shard in dataset.shards:
+        location = Location.of(audio_root)
+        real = location.resolved  # nobody can search a URL
+        to_audio = {real} if location.is_url else {real, *_ancestors(real)}
+    for shard in dataset.listed:
         if shard.path in dataset.unseen:  # a stat of it might block for ever
             shards.append(known.setdefault(_OWNER_ONLY, ownership_of(_OWNER_ONLY)))
             continue
-        files = [_real(path) for path in file_paths(shard.path, shard.files)]
+        files = [_real(path) for path in shard.known.file_paths]
         between = {each for directory in map(os.path.dirname, files) for each in (directory, *_ancestors(directory))}
         between |= to_audio
         assets = _real(os.path.join(os.path.dirname(shard.path), ASSETS))
-        if is_table(shard.path, shard.files) and os.path.isdir(assets):
+        if shard.known.is_table and os.path.isdir(assets):
             between |= {assets, *_ancestors(assets)}
         found = list(map(read_access, files))
         access = strictest([*found, *map(search_access, sorted(between.difference(path_to_source), key=len))])

@@ -1,135 +1,85 @@
-"""Running a request alone, in a process of its own, so that no other request dies or waits with it.
+"""The process that runs requests with a strike (`strikes`), so that no other one dies or waits with them.
 
-A worker requests a process from the zygote through a socket that all workers share (the *door*), and passes it one end
-of a connection. The worker sends the name of a handler and its arguments, and receives the handler's result. Both ends
-are our own code, so messages are pickled. The process removes the strike when it has an answer.
-
-The worker decides about the outcome. If the process begins and exits without an answer, the request has killed it;
-because another program may have killed it, this must happen `DEATHS` times. A process that does not answer in time is
-stuck, unless it waits for a file or for the state store: then it reports that regularly, and may continue.
+It gets each message as the kernel sent it, and answers the kernel by itself. It runs one request after the other: a
+request that kills does so soon, so the next one begins when the one before has ended, or goes on for `ALONE_SECONDS`.
+What it has answered was not to blame, and loses its strike. One that runs when this process dies three times is refused
+for a while (`Strikes.ended`).
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import signal
+import select
 import socket
-from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable
+from time import monotonic_ns
 
-from pyfuse3 import FUSEError
+from touchfs_mount.messages.requests import BUFFER_SIZE, Request, parse
+from touchfs_mount.numbers.cells import BUSY_SINCE, REQUESTS
+from touchfs_mount.requests.interrupts import Interrupts
+from touchfs_mount.requests.pool import Call, Pool
+from touchfs_mount.requests.replies import Replies
+from touchfs_mount.requests.server import TICK_SECONDS, Worker
+from touchfs_mount.requests.tree_answers import TreeAnswers
 
-from touchfs.errors import FormatError, SourceError
-from touchfs_mount.requests.packed import pack
-from touchfs_mount.requests.strikes import Strikes
-
-DEATHS = 3
-_TRIES = 10
-
-
-class Answer(NamedTuple):
-    """The result of a handler, and the entries that it listed: `(name, attributes, cookie)` as for `readdir_reply`."""
-
-    returned: Any
-    listed: list[tuple[bytes, Any, int]]
-
-
-class Door:
-    """The socket through which workers request processes. Created before the zygote is forked, which uses `inside`."""
-
-    def __init__(self) -> None:
-        self.inside, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-    def ask(self) -> Connection:
-        """Request a process, and return a connection to it. The connection is closed at once if the fork fails.
-
-        Raises SourceError if the zygote has ended.
-        """
-        ours, theirs = Pipe()
-        with theirs:
-            try:
-                socket.send_fds(self._outside, [b"?"], [theirs.fileno()])
-            except ConnectionError as error:
-                ours.close()
-                raise SourceError("no process can be forked for this request: the mount has ended") from error
-        return ours
-
-    def receive(self) -> int:
-        """In the zygote, receive a request: the descriptor of the connection's other end.
-
-        Raises OSError if this process may open no more; the other end is closed then.
-        """
-        _, descriptors, _, _ = socket.recv_fds(self.inside, 1, 1)
-        if not descriptors:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return descriptors[0]
+ALONE_SECONDS = 0.2
 
 
 class Alone:
-    """Runs requests with a strike, for one worker."""
+    """Runs the requests that come through the door. `answers` may wait."""
 
-    def __init__(self, strikes: Strikes, door: Door, stuck_seconds: float) -> None:
-        self.strikes = strikes
+    def __init__(
+        self,
+        door: socket.socket,
+        worker: Worker,
+        answers: TreeAnswers,
+        pool: Pool,
+        replies: Replies,
+        interrupts: Interrupts,
+        orphaned: Callable[[], None],
+    ) -> None:
         self._door = door
-        self._stuck_seconds = stuck_seconds
+        self._counters = worker.counters
+        self._strikes = worker.strikes
+        self._drain = worker.drain
+        self._answers = answers
+        self._pool = pool
+        self._replies = replies
+        self._interrupts = interrupts
+        self._orphaned = orphaned
+        self._poll = select.poll()
+        for watched in (door.fileno(), worker.lifeline, worker.drain):
+            self._poll.register(watched, select.POLLIN)
 
-    def answer(self, key: int, name: str, arguments: tuple[Any, ...]) -> Answer:
-        """Run the handler called `name`, and wait for its answer. Raises FUSEError if the handler does, and FormatError
-        if the process died of the request or was stuck.
-        """
-        if self.strikes.is_refused(key):
-            raise FUSEError(errno.EIO)  # the reason was reported when it was refused first
-        request = key, name, tuple(map(pack, arguments))
-        outcome = _Outcome()
-        while not outcome.problem:
-            with self._door.ask() as connection:
-                answer = self._follow(connection, request, outcome)
-            if answer is not None:
-                if outcome.errno:
-                    raise FUSEError(outcome.errno)
-                return answer
-        self.strikes.refuse(key)
-        raise FormatError(f"{name} is refused for a minute: {outcome.problem}", path=outcome.path or None)
+    def run(self) -> None:
+        """Run requests until this process is to be replaced. What it has not answered is sent again."""
+        while True:
+            # While threads run, it is busy since the last turn: C code that holds the interpreter for ever is stuck.
+            self._counters[BUSY_SINCE] = 0 if self._pool.is_idle else monotonic_ns()
+            for descriptor, _ in self._poll.poll(None if self._pool.is_idle else TICK_SECONDS * 1000):
+                if descriptor == self._drain:
+                    return
+                if descriptor == self._door.fileno():
+                    self._run(parse(self._door.recv(BUFFER_SIZE)))
+                else:
+                    self._poll.unregister(descriptor)
+                    self._orphaned()
+            self._interrupts.end()
+            for call in self._pool.tick():
+                request, began, _ = call.argument
+                if call.error is not None:
+                    self._replies.fail(request, call.error, began)
 
-    def _follow(
-        self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], outcome: _Outcome
-    ) -> Answer | None:
-        """Follow one process until it ends. None if it gave no answer."""
-        pid = 0
-        try:
-            connection.send(request)
-            while connection.poll(self._stuck_seconds):
-                match connection.recv():
-                    case "began", pid:
-                        pass
-                    case "path", path:
-                        outcome.path = path
-                    case "errno", number:
-                        outcome.errno = number
-                        return Answer(None, [])
-                    case "answer", answer:
-                        return Answer(*answer)
-            if pid:
-                outcome.problem = f"it takes over {self._stuck_seconds:g} s"
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        except (EOFError, ConnectionError):
-            outcome.deaths += pid != 0
-            if outcome.deaths == DEATHS:
-                outcome.problem = "it kills the process that runs it"
-        outcome.failures += pid == 0
-        if outcome.failures == _TRIES:
-            raise SourceError("no process can be forked for this request")
-        return None
+    def _run(self, request: Request) -> None:
+        self._counters[BUSY_SINCE] = began = monotonic_ns()
+        self._counters[REQUESTS] += 1
+        answered = threading.Event()
+        # Each is a share of its own: a request that waits holds up no other one.
+        self._pool.submit(Call(request.unique, self._answer, (request, began, answered), request.key))
+        answered.wait(ALONE_SECONDS)
 
-
-class _Outcome:
-    """The results of the processes for one request, and how many of them died or could not be forked."""
-
-    def __init__(self) -> None:
-        self.path = ""
-        self.errno = self.deaths = self.failures = 0
-        self.problem = ""
+    def _answer(self, argument: tuple[Request, int, threading.Event]) -> None:
+        request, began, answered = argument
+        self._replies.answer(request, self._answers, began)
+        self._strikes.forgive(request.key)
+        answered.set()

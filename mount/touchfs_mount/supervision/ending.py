@@ -16,7 +16,7 @@ import logging
 
 import trio
 
-from touchfs.errors import MountError
+from touchfs.core.errors import MountError
 from touchfs.posix.service_manager import ServiceManager
 from touchfs_mount.supervision.root import MountedRoot
 from touchfs_mount.supervision.running import RunningWorkers

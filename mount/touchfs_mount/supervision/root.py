@@ -6,8 +6,8 @@ import os
 
 import trio
 
-from touchfs.errors import MountError
-from touchfs_mount.mounting import mountpoint
+from touchfs.core.errors import MountError, shortage_of
+from touchfs_mount.mountpoints import mountpoint
 
 # Sequential reads are a third faster than with the kernel's 128. A wider window gains nothing, and hurts users of mmap.
 READ_AHEAD_KB = 512
@@ -25,8 +25,14 @@ class MountedRoot:
         await trio.to_thread.run_sync(_access, self.path, abandon_on_cancel=True)
 
     async def answer_statfs(self) -> None:
-        """As `answer`, for a statfs: the kernel has no answer to it in a cache. Raises OSError."""
-        await trio.to_thread.run_sync(os.statvfs, self.path, abandon_on_cancel=True)
+        """Like `answer`, for a statfs: the kernel has no answer to it in a cache. Raises OSError."""
+        try:
+            await trio.to_thread.run_sync(os.statvfs, self.path, abandon_on_cancel=True)
+        except RuntimeError as error:
+            lacking = shortage_of(error)
+            if lacking is None:
+                raise
+            raise OSError(lacking, str(error)) from error
 
     async def answer_within(self, seconds: float) -> None:
         """Wait until the root answers. Raises MountError if it does not."""

@@ -13,16 +13,16 @@ class RunningWorkers:
 
     def __init__(self, send_signal: Callable[[int, int], None] = os.kill) -> None:
         self.pids: dict[int, int] = {}
-        # Pids that were killed: one that waits in the kernel ends later.
-        self.killed: set[int] = set()
+        # Pids that were killed, and why: one that waits in the kernel ends later.
+        self.killed: dict[int, str] = {}
         self._send_signal = send_signal
 
-    def kill(self, number: int, pid: int) -> None:
+    def kill(self, number: int, pid: int, why: str = "") -> None:
         """Kill worker `number`, if it is still the process `pid`."""
         if self.pids.get(number) == pid:
             with contextlib.suppress(ProcessLookupError):  # it has ended, and the zygote is about to report it
                 self._send_signal(pid, signal.SIGKILL)
-                self.killed.add(pid)
+                self.killed[pid] = why
 
     def kill_all(self) -> None:
         """Kill all workers."""

@@ -2,7 +2,8 @@
 
 The evidence is a statfs of the root: the kernel caches no answer to it, so some worker has taken a request and answered
 it. It is made at twice the rate that systemd requires. While one hangs nothing is fed, and no other is made: a worker
-that is stuck is replaced, and then its statfs is answered, too. So WatchdogSec must be longer than `--stuck-seconds`.
+that is stuck is replaced, and then its statfs is answered, too. So WatchdogSec must be longer than the 10 seconds that
+this takes.
 """
 
 from __future__ import annotations

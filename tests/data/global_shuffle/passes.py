@@ -1,4 +1,4 @@
-"""Passes with a global shuffle, over the data of version 0.1, and what `passes.json` holds of them.
+"""Passes with a global shuffle, over the data of tests/data/kept, and what `passes.json` holds of them.
 
 Made with touchfs as of 0bafda7, where a shuffle was no node of its own, but a copy of a leaf or a chain of one source:
 python tests/data/global_shuffle/passes.py
@@ -23,7 +23,7 @@ from touchfs.node import LazyIteratorChain, collect_state_dict, get_graph_origin
 from touchfs.store.store import StateStore
 
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parent / "version_0.1"
+DATA = HERE.parent / "kept"
 TAKEN, THEN = 3, 8
 
 

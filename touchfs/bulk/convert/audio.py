@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from tempfile import NamedTemporaryFile
 
-from touchfs.errors import FormatError, TouchfsError
-from touchfs.extent import Buffer, Memory, drive
+from touchfs.containers.shar.write.audio import scan
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.extent import Buffer, Memory, drive
 from touchfs.format import magic, wav
 from touchfs.limits import LIMITS
 from touchfs.media.audio import Arithmetic, decode
 from touchfs.media.coding.sample_format import pack
 from touchfs.media.slices.whole import WholeRecording
-from touchfs.write.shar.audio import scan
 
 
 def to_pcm(

@@ -14,19 +14,18 @@ from typing import NamedTuple
 
 from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
-from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
-from touchfs.extent import Buffer
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, TouchfsError
+from touchfs.core.extent import Buffer
+from touchfs.core.progress import stage
 from touchfs.form.compressed_content import plain_extension, read_plain
 from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
 from touchfs.limits import too_large
-from touchfs.progress import stage
-from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in
-from touchfs.shard.containers import ShardReader
-from touchfs.shard.contents import FieldContents
-from touchfs.shard.find import FoundShard
-from touchfs.shard.open import fingerprints_with_lists, open_shard
+from touchfs.registry.contents import FieldContents
+from touchfs.registry.find import FoundShard
+from touchfs.registry.open import known_shard, open_shard, shard_at
+from touchfs.registry.segments import SegmentFinder
 from touchfs.shard.options import Options
-from touchfs.shard.segments import SegmentFinder
+from touchfs.shard.sample import SampleSegments, ShardReader, StoredRecording, StoredSample, recording_in
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.view import raw
 from touchfs.view.file import ViewFile
@@ -40,7 +39,7 @@ NewNames = Callable[[Collection[str]], Mapping[str, str]]
 class InputShard(NamedTuple):
     """A shard to convert, and the fingerprints of its files when the conversion began.
 
-    `partition` has the values of its directories (`touchfs.tables.partition`).
+    `partition` has the values of its directories (`touchfs.tables.values.partition`).
     """
 
     path: str
@@ -69,7 +68,7 @@ def input_of(found: FoundShard) -> InputShard:
 def files_of(path: str) -> Mapping[str, Fingerprint]:
     """Fingerprints of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
     try:
-        return fingerprints_with_lists(path)
+        return shard_at(path).with_lists().files
     except TouchfsError:
         return {}
 
@@ -119,7 +118,7 @@ class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
     def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, new_names: NewNames) -> None:
-        self._contents = FieldContents(read.path, read.files, options.limits)
+        self._contents = FieldContents(known_shard(read.path, read.files), options.limits)
         self._segments = SegmentFinder(self._contents, options)
         self._leave_out = leave_out
         self._new_names = new_names
@@ -163,7 +162,7 @@ class Files:
         return files if found is None else self._with(sample, files, found)
 
     def with_listed_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
-        """As `with_segments`, but only with segments of the list that names the sample: no file of the sample has them.
+        """Like `with_segments`, but with those of the list that names the sample: no file of the sample has them.
 
         Raises as `with_segments`.
         """

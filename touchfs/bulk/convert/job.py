@@ -12,16 +12,15 @@ behind it: what was made of them ahead is discarded, and made again from there. 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.convert.input import InputShard, input_of, release
 from touchfs.bulk.convert.plan import plan_settings
@@ -32,15 +31,34 @@ from touchfs.bulk.convert.survey import DatasetSurvey, survey_shard
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.bulk.convert.zip import ZipTarget
 from touchfs.bulk.data_list import check_apart, check_output
-from touchfs.clusters.paths import path_there
-from touchfs.errors import SourceError, UsageError
-from touchfs.progress import Progress
-from touchfs.shard.find import find
+from touchfs.core import jobs
+from touchfs.core.errors import SourceError, UsageError
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress
+from touchfs.core.task_paths import path_there
+from touchfs.registry.find import find
 from touchfs.shard.options import DEFAULT, Options
 
 # The share of all work that the survey does, for progress.
 _SURVEY = 0.1
+
+
+class TargetKind(NamedTuple):
+    """A kind of new shards: what it is in a line of help, and the class of its settings."""
+
+    words: str
+    make: Callable[..., Target]
+
+
+# By the names that users give to them.
+TARGETS: Mapping[str, TargetKind] = {
+    "touch": TargetKind("TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo", TouchTarget),
+    "tar": TargetKind("WebDataset tars: each file that `touchfs ls` shows, unchanged", TarTarget),
+    "zip": TargetKind("ZIP archives of the same files, which are stored as they are", ZipTarget),
+    "shar": TargetKind("Lhotse Shar: cuts with recordings, supervisions, arrays", SharTarget),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,7 @@ def convert(
     check_output(output)
     check_apart(dataset, output)
     progress = _increasing(progress)
-    found = find(dataset, audio_root=options.limits.audio_root, split=options.split).shards
+    found = find(Location.parse(dataset), audio_root=options.limits.audio_root, split=options.split).shards
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
     inputs = [*map(input_of, found)]
@@ -167,7 +185,3 @@ def _convert(
     finally:
         for shard in staged:
             shard.discard()
-
-
-if TYPE_CHECKING:
-    _: list[type[Target]] = [TarTarget, SharTarget, TouchTarget]

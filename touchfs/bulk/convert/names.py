@@ -16,11 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.names import percent_encode
 from touchfs.format.metainfo import parse_metainfo, parse_object
 from touchfs.limits import LIMITS
-from touchfs.names import percent_encode
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PRIVATE = re.compile(r"_(?=_[^/]*__/)")

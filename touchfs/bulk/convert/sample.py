@@ -17,16 +17,16 @@ from decimal import Decimal, InvalidOperation
 from math import inf, isfinite, nextafter
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.containers.shar.write.manifests import is_array, is_recording
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.json_text import parse_json
+from touchfs.core.names import ROW_JSON
 from touchfs.form.compressed_content import plain_extension
 from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object, shown_time
-from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO, coding_of
-from touchfs.names import ROW_JSON
-from touchfs.write.shar.manifests import is_array, is_recording
 
 JSON, TEXT = "json", "txt"
 OWN = "touchfs"  # our name in the "custom" of a cut
@@ -149,7 +149,7 @@ def _to_supervision(
     if start < 0:
         raise FormatError(f"segment {number} begins at {start} s, before its recording does")
     if not start < end:
-        raise FormatError(f"segment {number} from {start} to {end} s is none, and Lhotse has no empty ones")
+        raise FormatError(f"segment {number} from {start} to {end} s is empty, and Lhotse has no empty ones")
     supervision = {
         "id": f"{key}-{number:04d}",
         "recording_id": key,
@@ -184,20 +184,16 @@ def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str,
     if not isinstance(known, dict):
         known = {name: value for name, value in custom.items() if not is_recording(value) and not is_array(value)}
         known.pop(OWN, None)
-    elif cut["supervisions"] in (_supervisions_of(cut, known, rate) for rate in _rates(cut)):
+    elif cut["supervisions"] == _supervisions_of(cut, known):
         return known
     found = [_to_segment(each, cut) for each in cut["supervisions"] if isinstance(each, dict)]
     transcript = {} if text is None else {"txt": text}
     return {**known, "key": key, **transcript, "info": {**_object(known.get("info")), "segments": found}}
 
 
-def _rates(cut: Mapping[str, Any]) -> list[int | None]:
-    """The rate of a cut's recording, if it is known, and None, as version 0.1 did not look at it."""
+def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any]) -> object:
     recording = parse_recording(_object(cut.get("recording")))
-    return [None] if recording is None else [recording[0], None]
-
-
-def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any], rate: int | None) -> object:
+    rate = None if recording is None else recording[0]
     text = parse_metainfo(json.dumps(metainfo).encode()).text
     try:
         return to_supervisions(cut["id"], metainfo, text, rate, cut.get("duration", 0), cut.get("channel", 0))

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from touchfs.bulk.convert.sample import JSON, is_cut, time_of, to_supervisions
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.metainfo import parse_object
-from touchfs.sample import SampleSegments, StoredRecording
 from touchfs.segments.json_rules import TIME_FIELDS
 from touchfs.segments.segment import TEXT_OBJECTS, Segment
 from touchfs.segments.sidecar import FILE_RULES
 from touchfs.shard.options import LINE_RULE
+from touchfs.shard.sample import SampleSegments, StoredRecording
 
 _OWN_RULES = ("info.segments", "supervisions")
 

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from touchfs.bulk.convert.sample import JSON, OWN, TEXT, ParsedSample, plain_names, recording_in, to_supervisions
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.containers.shar.write.audio import FORMATS, scan
+from touchfs.containers.shar.write.cut import CUTS
+from touchfs.containers.shar.write.fields import check_fields
+from touchfs.containers.shar.write.manifests import is_array, is_recording
+from touchfs.containers.shar.write.writer import SharWriter
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import AUDIO
-from touchfs.write.shar.audio import FORMATS, scan
-from touchfs.write.shar.cut import CUTS
-from touchfs.write.shar.fields import check_fields
-from touchfs.write.shar.manifests import is_array, is_recording
-from touchfs.write.shar.writer import SharWriter
 
 _ARRAYS = {"npy": "numpy", "llc": "lilcom"}
 _RECORDING = "recording"

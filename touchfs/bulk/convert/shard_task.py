@@ -18,12 +18,12 @@ from touchfs.bulk.convert.names import own_key
 from touchfs.bulk.convert.resume import ResumePoint, StagedShard, record_path, staging
 from touchfs.bulk.convert.target import Target, Writer
 from touchfs.bulk.skipped import skipped_line
-from touchfs.errors import FormatError, SourceError, TouchfsError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError, SourceError, TouchfsError
+from touchfs.core.extent import Buffer
+from touchfs.core.progress import reached
 from touchfs.posix.atomic import atomic_file
-from touchfs.progress import reached
-from touchfs.sample import StoredSample
 from touchfs.shard.options import Options
+from touchfs.shard.sample import StoredSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,6 @@ def _skip(work: Conversion, number: int, sample: StoredSample | None, error: Tou
     if not work.skip_bad:
         place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
         reason = reason.removeprefix(f"{path}: ")
-        raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
+        raise type(error)(f"{place}{reason}; fix it, or skip it with --skip-bad", path=path) from error
     of = {} if sample is None else {"sample": sample.ordinal, "key": sample.key}
     return skipped_line({"shard": path, **of, "reason": reason})

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from touchfs.bulk.convert.input import InputShard, NewNames, open_kept, samples
 from touchfs.bulk.convert.resume import ResumePoint
-from touchfs.errors import FormatError, NotFoundError, TouchfsError
-from touchfs.format.tar.header import BLOCK
-from touchfs.progress import reached
+from touchfs.containers.tar.layout.header import BLOCK
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.core.progress import reached
 from touchfs.shard.options import Options
 from touchfs.view.file import ViewFile
 

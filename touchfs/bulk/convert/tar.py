@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from touchfs.bulk.convert.names import Names
 from touchfs.bulk.convert.sample import same_names
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Buffer
-from touchfs.write.tar import TarWriter
+from touchfs.containers.tar.writer import TarWriter
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +40,57 @@ class TarTarget:
         """The name of the file of a shard that appears last."""
         return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
 
-    def open(self, directory: str, ordinal: int, extensions: Collection[str] = ()) -> TarSamplesWriter:
+    def open(self, directory: str, ordinal: int, extensions: Collection[str] = ()) -> ArchiveSamplesWriter:
         """A writer of the shard `%06d.tar` in the directory."""
-        return TarSamplesWriter(self, os.path.join(directory, f"{ordinal:06d}.tar"))
+        tar, most = (
+            TarWriter(os.path.join(directory, f"{ordinal:06d}.tar"), create_index=self.create_index),
+            self.bytes_per_shard,
+        )
+        return ArchiveSamplesWriter(
+            tar, lambda: len(tar) == self.samples_per_shard or (most is not None and tar.size >= most)
+        )
 
     def publish(self, output: str, shards: int) -> None:
         """Do nothing: the tars are complete by themselves."""
 
 
-class TarSamplesWriter:
-    """Writes a tar."""
+class ArchiveWriter(Protocol):
+    """A writer of an archive, which appears when its block ends."""
 
-    def __init__(self, target: TarTarget, path: str) -> None:
-        self._target = target
-        self._tar = TarWriter(path, create_index=target.create_index)
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
+        """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
+        ...
+
+
+class ArchiveSamplesWriter:
+    """Writes an archive, in which samples have the `names` of files. `is_full` says when the next one begins."""
+
+    def __init__(self, archive: ArchiveWriter, is_full: Callable[[], bool]) -> None:
+        self._archive = archive
+        self._is_full = is_full
         self._names = Names()
 
     @property
     def is_full(self) -> bool:
-        """True if the next sample belongs to another tar."""
-        most = self._target.bytes_per_shard
-        return len(self._tar) == self._target.samples_per_shard or (most is not None and self._tar.size >= most)
+        """True if the next sample belongs to another archive."""
+        return self._is_full()
 
     def __enter__(self) -> Self:
-        self._tar.__enter__()
+        self._archive.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._tar.__exit__(*error)
+        self._archive.__exit__(*error)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         _check_extensions(files)
         name = self._names.name(key)
-        self._tar.add(name, files)
+        self._archive.add(name, files)
         self._names.written(key, name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, Self
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 
 
 class Writer(Protocol):

@@ -17,12 +17,12 @@ import numpy as np
 from touchfs.bulk.convert.audio import to_pcm
 from touchfs.bulk.convert.sample import JSON, TEXT, ParsedSample, is_value, plain_names, recording_in, to_metainfo
 from touchfs.bulk.data_list import write_data_list
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.write.touchnet import TouchNetWriter
 
 DATATYPES = ("audio+metainfo", "metainfo")
 _DTYPES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}

@@ -16,13 +16,13 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.data_list import check_output
-from touchfs.clusters.paths import path_there
-from touchfs.errors import SourceError, UsageError
-from touchfs.items.pipeline import FilePartition, ItemWriter, Pipeline, WrittenFile
-from touchfs.progress import Progress
+from touchfs.core import jobs
+from touchfs.core.errors import SourceError, UsageError
+from touchfs.core.progress import Progress
+from touchfs.core.task_paths import path_there
+from touchfs.interleaved.items.pipeline import FilePartition, ItemWriter, Pipeline, WrittenFile
 from touchfs.source.data import DATA
 
 

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
-from touchfs.extent import Buffer, drive
-from touchfs.extras import install_hint
+from touchfs.containers.touchnet.layout import mmidx
+from touchfs.core.errors import FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
+from touchfs.core.extent import Buffer, drive
+from touchfs.core.extras import install_hint
+from touchfs.core.location import Location
 from touchfs.format import wav
-from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
-from touchfs.posix.paths import beneath, is_url
 from touchfs.source.data import DATA
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
 
 def _decoded(path: str, size: int, builder: FieldBuilder) -> Buffer:
     """A recording, decoded. libav reads files of this machine, so one of another store is copied here meanwhile."""
-    if not is_url(path):
+    if not Location.of(path).is_url:
         return decode(path, builder.rate, builder.arithmetic, builder.limits.decoded)
     with NamedTemporaryFile(prefix="touchfs-") as copy:
         with closing(DATA.open(path)) as source:
@@ -214,9 +214,10 @@ def locate(row: dict[str, Any], field: str, builder: FieldBuilder) -> tuple[str,
     name = row.get(field)
     if not isinstance(name, str):
         raise FormatError(f'expected the path of a file as "{field}"')
-    paths = [beneath(place, name) for place in builder.places]
-    if is_url(builder.places[0]):
-        with closing(DATA.open_beneath(builder.places[0], name)) as file:
+    places = [*map(Location.of, builder.places)]
+    paths = [place.beneath(name) for place in places]
+    if places[0].is_url:
+        with closing(DATA.open_beneath(places[0].path, name)) as file:
             file.open()
             return paths[0], file.size
     path = next(filter(os.path.exists, paths), paths[-1])

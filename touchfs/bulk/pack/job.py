@@ -20,16 +20,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.data_list import check_output
 from touchfs.bulk.pack.lines import LineRange, Lines, split
 from touchfs.bulk.skipped import SKIPPED, publish_skipped, skipped_line
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.core import jobs
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress, advance
 from touchfs.limits import Limits, too_long
 from touchfs.posix.atomic import atomic_file
-from touchfs.posix.paths import absolute, check_url, is_url, shown
-from touchfs.progress import Progress, advance
 from touchfs.source.data import DATA
 from touchfs.source.store import FileType
 
@@ -113,13 +113,12 @@ def pack(
     `limits` may differ on resuming, because a user who meets one raises it.
     """
     check_output(output)
-    check_url(os.fspath(jsonl))
-    path = absolute(os.fspath(jsonl))
-    here = os.getcwd()
-    if DATA.stat(path).type is FileType.DIRECTORY if is_url(path) else os.path.isdir(path):
+    location = Location.parse(jsonl).absolute
+    path, here = location.path, os.getcwd()
+    if DATA.stat(path).type is FileType.DIRECTORY if location.is_url else os.path.isdir(path):
         targets = "`touchfs pack arrow`, `parquet` and `lance` take folders"
         problem = f"is a directory: name a list of its files, DATA.jsonl; {targets}"
-        raise UsageError(problem, path=shown(os.fspath(jsonl)))
+        raise UsageError(problem, path=os.fspath(jsonl))
     lines, ranges = split(path, samples_per_shard, limits.json)
     work = PackSettings(lines, Path(here, output), skip_bad)
     plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}
@@ -135,8 +134,9 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
     """The directories that paths in a JSONL are relative to, the first one with the file counts. One of another store
     names no files of this machine.
     """
-    beside = os.path.dirname(absolute(os.fspath(jsonl)))
-    return (beside,) if is_url(beside) else (os.getcwd(), beside)
+    location = Location.of(jsonl).absolute
+    beside = os.path.dirname(location.path)
+    return (beside,) if location.is_url else (os.getcwd(), beside)
 
 
 def _pack(
@@ -231,7 +231,7 @@ def _each(
 
 
 def _at_line(work: PackSettings, number: int, error: TouchfsError) -> TouchfsError:
-    remedy = "mend it and pack again, or skip it with --skip-bad"
+    remedy = "fix it and pack again, or skip it with --skip-bad"
     return type(error)(f"line {number}: {error}; {remedy}", path=work.lines.path)
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, TextIO
 
-from touchfs.errors import ChangedError, map_os_errors
-from touchfs.posix.paths import is_url
+from touchfs.core.errors import ChangedError, map_os_errors
+from touchfs.core.location import Location
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 
@@ -89,11 +89,11 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
 
 
 def _open(path: str) -> BinaryIO:
-    return DATA.stream(path) if is_url(path) else open(path, "rb")
+    return DATA.stream(path) if Location.of(path).is_url else open(path, "rb")
 
 
 def _fingerprint(path: str, file: BinaryIO) -> Fingerprint:
-    return DATA.stat(path).fingerprint if is_url(path) else Fingerprint.of(os.fstat(file.fileno()))
+    return DATA.stat(path).fingerprint if Location.of(path).is_url else Fingerprint.of(os.fstat(file.fileno()))
 
 
 def _lines(file: TextIO, limit: int) -> Iterator[str | None]:

@@ -29,18 +29,18 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
 from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
-from touchfs.errors import FormatError, TouchfsError, UsageError
-from touchfs.extent import Buffer
+from touchfs.containers.shar.write.audio import encode
+from touchfs.containers.tar.layout.grouping import Dialect
+from touchfs.core.errors import FormatError, TouchfsError, UsageError
+from touchfs.core.extent import Buffer
+from touchfs.core.progress import Progress
 from touchfs.format.idx.offsets import OFFSET
 from touchfs.format.metainfo import parse_metainfo
-from touchfs.format.tar.grouping import Dialect
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.media.extensions import AUDIO
 from touchfs.peers.write import offset_blocks
-from touchfs.progress import Progress
 from touchfs.source.data import DATA
-from touchfs.write.shar.audio import encode
 
 AUDIO_FORMATS = ("wav", "flac")
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from touchfs.bulk.data_list import NAME, write_data_list
 from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
 from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
-from touchfs.errors import FormatError, UsageError, map_os_errors
-from touchfs.format.idx import mmidx
+from touchfs.containers.touchnet.layout import mmidx
+from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.core.errors import FormatError, UsageError, map_os_errors
+from touchfs.core.progress import Progress
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.progress import Progress
-from touchfs.write.touchnet import TouchNetWriter
 
 __all__ = ["PackReport", "pack_touch"]
 

@@ -11,16 +11,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from touchfs.bulk.convert.input import InputShard
-from touchfs.errors import FormatError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import FormatError
+from touchfs.core.extras import load_pyarrow
+from touchfs.core.progress import Progress
 from touchfs.limits import Limits
-from touchfs.progress import Progress
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.files import fingerprints, read_metadata
 from touchfs.source.store import StoredFile
-from touchfs.tables.arrow_file import ArrowFile, open_arrow
+from touchfs.tables.arrow.arrow_file import ArrowFile, open_arrow
 from touchfs.tables.parquet.open_file import OpenParquet, open_parquet
-from touchfs.tables.partition import INTEGER, TEXT, parse_partition, partition_types
+from touchfs.tables.shards.files import fingerprints, read_metadata
+from touchfs.tables.values.partition import INTEGER, TEXT, parse_partition, partition_types
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,7 +53,7 @@ class BatchSource(Protocol):
 
 
 class DirectoryColumns:
-    """The columns that the values of directories are in the tables of a dataset (`touchfs.tables.partition`)."""
+    """The columns that the values of directories are in the tables of a dataset (`touchfs.tables.values.partition`)."""
 
     def __init__(self, shards: Sequence[InputShard], schema: pyarrow.Schema) -> None:
         pa = load_pyarrow()

@@ -13,16 +13,17 @@ from touchfs.bulk.convert.input import input_of
 from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
 from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettings
-from touchfs.errors import map_os_errors
+from touchfs.caches.writers.publish import publish
+from touchfs.core.errors import map_os_errors
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress
 from touchfs.features import Features
 from touchfs.features.video import ASSETS
 from touchfs.format.cache_metadata.layouts import CacheMetadata, LanceMetadata, ShardedMetadata
 from touchfs.posix.link_or_copy import link_or_copy
-from touchfs.progress import Progress
-from touchfs.shard import containers
-from touchfs.shard.find import find
+from touchfs.registry import containers
+from touchfs.registry.find import find
 from touchfs.shard.options import Options
-from touchfs.write.cache.publish import publish
 
 
 def find_table(source: str, settings: TableSettings, options: Options) -> BatchSource | None:
@@ -32,7 +33,7 @@ def find_table(source: str, settings: TableSettings, options: Options) -> BatchS
 
     Raises FormatError for shards with different columns, and the errors of files.
     """
-    found, limits = find(source, split=options.split).shards, options.limits
+    found, limits = find(Location.parse(source), split=options.split).shards, options.limits
     kinds, rows = {shard.container for shard in found}, settings.batch_size or ROWS
     shards = [*map(input_of, found)]
     if kinds == {containers.ARROW}:
@@ -54,12 +55,12 @@ def copy_table(table: BatchSource, output: str, settings: TableSettings, progres
     if settings.batch_size is not None:
         batches = of_size(batches, settings.batch_size)
     if settings.kind == LANCE:
-        from touchfs.write.cache.lance_file import check_column_names
+        from touchfs.caches.writers.lance_file import check_column_names
 
         check_column_names(table.schema.names)
     with publish(output) as building:
         if settings.kind == PARQUET:
-            from touchfs.write.cache.parquet import write_batches
+            from touchfs.caches.writers.parquet import write_batches
 
             features = Features.from_json(table.description.get("features") or {})
             rows = write_batches(batches, table.schema, features, building, settings.shard_size, settings.compression)
@@ -68,7 +69,7 @@ def copy_table(table: BatchSource, output: str, settings: TableSettings, progres
             return rows
         written: CacheMetadata
         if settings.kind == ARROW:
-            from touchfs.write.cache.arrow import arrow_shards
+            from touchfs.caches.writers.arrow import arrow_shards
 
             out = arrow_shards(
                 building, table.schema, settings.shard_size, settings.compression, settings.arrow_payload
@@ -84,7 +85,7 @@ def copy_table(table: BatchSource, output: str, settings: TableSettings, progres
                 **table.description,
             )
         else:
-            from touchfs.write.cache.lance_file import CountedBatches, write_lance
+            from touchfs.caches.writers.lance_file import CountedBatches, write_lance
 
             counted = CountedBatches(batches)
             write_lance(counted, table.schema, building.path)

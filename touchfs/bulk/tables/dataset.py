@@ -12,19 +12,19 @@ from typing import Any
 from touchfs.bulk.convert.input import Files, input_of, open_kept, release, samples
 from touchfs.bulk.tables.item import KEY, Item
 from touchfs.bulk.tables.writers import TableSettings
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.core.extent import Memory
+from touchfs.core.json_text import parse_json
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.errors import FormatError, NotFoundError, TouchfsError
-from touchfs.extent import Memory
 from touchfs.features import Features, File, Value
 from touchfs.form.compressed_content import read_plain, with_compressed
-from touchfs.json_text import parse_json
 from touchfs.limits import too_large
-from touchfs.posix.paths import absolute, is_url
-from touchfs.progress import Progress
-from touchfs.sample import StoredSample
-from touchfs.shard.containers import GZIP_LINES, LINES, OTHER_LINES, single_named
-from touchfs.shard.find import find
+from touchfs.registry.containers import GZIP_LINES, LINES, OTHER_LINES, single_named
+from touchfs.registry.find import find
 from touchfs.shard.options import Options
+from touchfs.shard.sample import StoredSample
 from touchfs.source.data import DATA
 
 # Files whose members are columns, in order of preference.
@@ -43,15 +43,16 @@ class DatasetItems:
         leave_out: Collection[str] = (),
         skip: Callable[[str, TouchfsError], None] | None = None,
     ) -> None:
-        found = find(dataset, audio_root=options.limits.audio_root, split=options.split)
+        location = Location.parse(dataset)
+        found = find(location, audio_root=options.limits.audio_root, split=options.split)
         self.shards = [*map(input_of, found.shards)]
         self._options = options
         self._leave_out = leave_out
         self._skip = skip
         self._columns: dict[str, str] = {}
         place = (
-            partial(_remote_file, absolute(dataset), options.limits.decoded)
-            if is_url(dataset)
+            partial(_remote_file, location.absolute.path, options.limits.decoded)
+            if location.is_url
             else partial(_place, dataset)
         )
         self._place = place if single_named(dataset) in (LINES, GZIP_LINES, OTHER_LINES) else None
@@ -110,7 +111,7 @@ class DatasetItems:
 
     def _problem(self, where: str, error: TouchfsError) -> None:
         if self._skip is None:
-            raise FormatError(f"{where}: {error}; mend it, or skip it with --skip-bad") from error
+            raise FormatError(f"{where}: {error}; fix it, or skip it with --skip-bad") from error
         self._skip(where, error)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from touchfs.bulk.tables.item import Item, fits
-from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
+from touchfs.core.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.features import ClassLabel, Features, FeatureType, File, Image, Video
 
 

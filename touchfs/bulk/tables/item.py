@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from touchfs.errors import FormatError, TouchfsError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.extent import Buffer
 from touchfs.features import Array3D, Array4D, ClassLabel, Features, FeatureType, File, Image, Sequence, Value, Video
 from touchfs.media.extensions import coding_of
 

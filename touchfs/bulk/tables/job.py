@@ -1,6 +1,6 @@
 """Packing a dataset, a list or a folder into a cache: Arrow shards, Lance rows, or the frames of videos in Lance.
 
-The cache appears as a whole when it is complete, so an interrupted run leaves nothing behind and begins anew.
+The cache appears as a whole when it is complete, so an interrupted run leaves nothing and begins again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from touchfs.bulk.tables.dataset import DatasetItems
 from touchfs.bulk.tables.folder import folder_files, folder_items
 from touchfs.bulk.tables.item import Item, row_of
 from touchfs.bulk.tables.writers import TableSettings
-from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError, map_os_errors
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError, map_os_errors
+from touchfs.core.location import Location
+from touchfs.core.progress import Progress
 from touchfs.features import Features
-from touchfs.posix.paths import is_url, shown
-from touchfs.progress import Progress
-from touchfs.shard.find import find_shards
+from touchfs.registry.find import find_shards
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.data import find_type
 from touchfs.source.store import FileType
@@ -88,9 +88,9 @@ def _is_plain_folder(source: str) -> bool:
     try:
         find_shards(source)
     except NotFoundError as error:
-        if is_url(source):
+        if Location.of(source).is_url:
             problem = "has no shards, and a folder of files is packed from this machine only: copy it"
-            raise UsageError(problem, path=shown(source)) from error
+            raise UsageError(problem, path=source) from error
         return True
     return False
 
@@ -111,7 +111,7 @@ def _rows(
             row = row_of(item, features)
         except TouchfsError as error:
             if skip is None:
-                raise FormatError(f"sample {item.key[:80]!r}: {error}; mend it, or skip it with --skip-bad") from error
+                raise FormatError(f"sample {item.key[:80]!r}: {error}; fix it, or skip it with --skip-bad") from error
             skip(item.key, error)
             continue
         missing -= {name for name in missing if row[name] is not None}

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns
-from touchfs.errors import FormatError
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import FormatError
+from touchfs.core.extras import load_pyarrow
+from touchfs.core.progress import Progress
 from touchfs.format.cache_metadata.layouts import VideoFramesMetadata
 from touchfs.limits import Limits
-from touchfs.progress import Progress
-from touchfs.shard.tables.lance import read_metadata
-from touchfs.shard.tables.lance_files import is_lance, manifest_of, size_of
 from touchfs.tables.lance.blobs import binary_schema, check_blobs
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
 from touchfs.tables.lance.scan import LanceScan
+from touchfs.tables.shards.lance import read_metadata
+from touchfs.tables.shards.lance_files import is_lance, manifest_of, size_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.features import Features, Video
 
 ARROW, LANCE, PARQUET = "arrow", "lance", "parquet"
@@ -51,7 +51,7 @@ class TableSettings:
             raise FormatError(f"a file has the extension {min(clash)}: leave it out with --leave-out {min(clash)}")
         if self.kind != LANCE:
             return {extension: extension for extension in extensions}
-        from touchfs.write.cache.lance_file import column_names
+        from touchfs.caches.writers.lance_file import column_names
 
         return column_names(extensions, taken)
 
@@ -59,7 +59,7 @@ class TableSettings:
         """Write examples as a cache. Returns the number of its rows: of videos as frames, the number of frames."""
         batch_size = self.batch_size or ROWS
         if self.kind == ARROW:
-            from touchfs.write.cache.arrow import write_sharded_arrow_cache
+            from touchfs.caches.writers.arrow import write_sharded_arrow_cache
 
             return write_sharded_arrow_cache(
                 examples,
@@ -72,7 +72,7 @@ class TableSettings:
                 num_encode_workers=self.encode_threads,
             ).num_rows
         if self.kind == PARQUET:
-            from touchfs.write.cache.parquet import write_parquet_shards
+            from touchfs.caches.writers.parquet import write_parquet_shards
 
             return write_parquet_shards(
                 examples,
@@ -84,10 +84,10 @@ class TableSettings:
                 num_encode_workers=self.encode_threads,
             )
         if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
-            from touchfs.write.cache.video_frames import write_lance_video_frames_cache
+            from touchfs.caches.writers.video_frames import write_lance_video_frames_cache
 
             return write_lance_video_frames_cache(examples, features, output, skip_corrupt=False).num_rows
-        from touchfs.write.cache.lance_rows import write_lance_cache
+        from touchfs.caches.writers.lance_rows import write_lance_cache
 
         return write_lance_cache(
             examples, features, output, batch_size=batch_size, num_encode_workers=self.encode_threads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extras import load_pyarrow
+from touchfs.core.extras import load_pyarrow
 from touchfs.format.arrow.mapped_columns import BinaryColumn
 
 if TYPE_CHECKING:

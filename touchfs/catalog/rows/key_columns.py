@@ -2,7 +2,7 @@
 
 In nearly all such tables the files are named by the keys as they are: the keys differ, have one component, need no
 quoting and are short. Their names are joined and sorted as Arrow arrays. In all other tables names depend on each other
-(`touchfs.names.assign`), and `key_columns` returns None.
+(`touchfs.core.names.assign`), and `key_columns` returns None.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from touchfs.catalog.rows.byte_arrays import (
 from touchfs.catalog.rows.row_columns import FileArrays
 from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED
-from touchfs.control_characters import CONTROL
-from touchfs.errors import FormatError
-from touchfs.form.tables.row import ORDINAL_SIZE, pack_ordinals
+from touchfs.core.control_characters import CONTROL
+from touchfs.core.errors import FormatError
+from touchfs.core.names import NAME_MAX, REPORT, REPORT_EXTENSION, REPORT_STEM, shown_extension
+from touchfs.form.ordinals import ORDINAL_SIZE, pack_ordinals
 from touchfs.format.arrow.mapped_columns import BinaryColumn
-from touchfs.names import NAME_MAX, REPORT, REPORT_EXTENSION, REPORT_STEM, shown_extension
 
 if TYPE_CHECKING:
     import pyarrow

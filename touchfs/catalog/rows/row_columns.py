@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.derived import DERIVED, NO_SAMPLE, ROWS_MAX, Implied
 from touchfs.catalog.table import UNKEYED
-from touchfs.errors import FormatError
-from touchfs.form.tables.row import pack_ordinal
+from touchfs.core.errors import FormatError
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 
 # Names have 8 digits, and so their order is that of the ordinals.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from touchfs.extras import load_pyarrow
+from touchfs.core.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

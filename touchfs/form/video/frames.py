@@ -14,13 +14,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Extent
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Extent
+from touchfs.core.names import hex_digest
 from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.form.video.videos import video_of
 from touchfs.limits import Limits
-from touchfs.names import hex_digest
 
 KEPT_BYTES = 1 << 26
 _INDEX_BYTES = 1 << 24
@@ -95,8 +95,7 @@ class FramesOf:
         return key_of(self.extent), self.detail, self.fps
 
     def _find(self) -> SpanFrames:
-        from touchfs.media.video.frame_index import FrameIndex
-        from touchfs.media.video.frames import frames_in
+        from touchfs.media.video.frame_index import FrameIndex, frames_in
 
         video = video_of(self.extent, self.limits)
         info = video.info

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from touchfs.extent import Content, Extent
+from touchfs.core.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.deferred import DeferredContent
 from touchfs.form.kept import key_of

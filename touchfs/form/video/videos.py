@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from touchfs.errors import FormatError
-from touchfs.extent import Extent
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Extent
 from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.limits import Limits

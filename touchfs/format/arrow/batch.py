@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Reads
 from touchfs.format.arrow.compression import CODECS
 from touchfs.format.arrow.file import IpcBatch, IpcDictionary, read_message
 from touchfs.format.arrow.flatbuffers import I64, U8, FlatTable

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, Scalar, Structs
 from touchfs.format.arrow.mapped_columns import INTEGERS, OFFSET, BinaryColumn, ColumnType, WrittenColumn

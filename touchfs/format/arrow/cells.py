@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 from touchfs.format.arrow.batch import BatchLayout, BufferRange
 from touchfs.format.arrow.compression import SIZE, decompressed_range, parse_size
 from touchfs.format.arrow.metadata import Kind

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.arrow.batch import BatchLayout
 from touchfs.format.arrow.cells import has_cells, levels, value_width
 from touchfs.format.arrow.schema import IpcField

@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.extras import load_pyarrow
 from touchfs.limits import too_large
 
 # In the order of their numbers in a batch; the names are pyarrow's.

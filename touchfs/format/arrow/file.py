@@ -16,8 +16,8 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I64, U8, Embedded
 from touchfs.format.arrow.messages import IpcMessage, build_schema_message, footer_range, parse_message, parse_prefix

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 U8 = struct.Struct("<B")
 I16 = struct.Struct("<h")
@@ -103,7 +103,7 @@ class FlatTable:
             raise FormatError("a text of the metadata is not UTF-8", offset=start) from error
 
     def text(self, slot: int) -> str:
-        """As `string`, where any bytes are legal: those that are not UTF-8 become surrogate escapes."""
+        """Like `string`, where any bytes are legal: those that are not UTF-8 become surrogate escapes."""
         start, length = self._vector(slot, 1)
         return str(self._data[start : start + length], "utf-8", "surrogateescape")
 

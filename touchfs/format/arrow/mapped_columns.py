@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 Integers = NDArray[np.integer[Any]]
 

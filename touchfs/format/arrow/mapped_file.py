@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, FlatTable
 from touchfs.format.arrow.mapped_columns import INTEGERS, OFFSET, BinaryColumn, Column, ColumnType, Integers

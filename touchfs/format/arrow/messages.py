@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, I64, U8, Embedded, FlatTable, Scalar
 from touchfs.format.arrow.metadata import (

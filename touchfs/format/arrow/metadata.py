@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 MAGIC = b"ARROW1"
 HEAD = MAGIC + b"\0\0"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, FlatTable
 from touchfs.format.arrow.metadata import (
     FIELD_CHILDREN,

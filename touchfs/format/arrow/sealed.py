@@ -10,8 +10,8 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_columns import ColumnType, WrittenColumn
 from touchfs.format.arrow.mapped_file import MappedFile, parse_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from touchfs.errors import CacheFormatError
+from touchfs.core.errors import CacheFormatError
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from touchfs.errors import CacheFormatError
+from touchfs.core.errors import CacheFormatError
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.cache_metadata.layouts import (
     ARROW_SHARDS,
@@ -36,12 +36,12 @@ def parse_metadata(text: str | bytes, place: str) -> CacheMetadata:
 
 
 def parse_sharded(text: str | bytes, place: str) -> ShardedMetadata:
-    """As `parse_metadata`, for Arrow shards only."""
+    """Like `parse_metadata`, for Arrow shards only."""
     return _sharded(_decode(text, place), place)
 
 
 def parse_lance(text: str | bytes, place: str) -> LanceMetadata | VideoFramesMetadata:
-    """As `parse_metadata`, for both layouts of Lance."""
+    """Like `parse_metadata`, for both layouts of Lance."""
     members = _decode(text, place)
     return (_video_frames if members.get("layout") == LANCE_VIDEO_FRAMES else _lance)(members, place)
 

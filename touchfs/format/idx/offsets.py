@@ -10,8 +10,8 @@ in a tar, the offset of a sample's first header block, including extension heade
                 file; from older tools nothing, or the start of the zero blocks at the end.
 
 So the last number of a tar's index is not trusted, and the tar's own members decide which tool's rule the others follow
-(`touchfs.format.tar.grouping`). The index written here is Lhotse's, but always with the true size, which all of them
-can read.
+(`touchfs.containers.tar.layout.grouping`). The index written here is Lhotse's, but always with the true size, which all
+of them can read.
 
 Source: lhotse/indexing.py, Megatron-Energon's itar.py, NeMo's nemo/collections/common/data/lhotse/indexed_adapters.py.
 """
@@ -25,8 +25,8 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 
 Offsets = NDArray[np.int64]
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 
 _FORMAT = "nemo-wds-sample-index"
 _VERSION = 2

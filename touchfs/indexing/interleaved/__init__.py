@@ -16,16 +16,14 @@ from functools import partial
 
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.catalog.key_endings import NO_ENDINGS
+from touchfs.core.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
+from touchfs.core.names import hex_digest
+from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
-from touchfs.format.parquet import is_parquet
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.index_task import has_catalog, warn_of_damage
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
-from touchfs.names import hex_digest
-from touchfs.progress import Progress
-from touchfs.shard.open import keys_are_paths
 from touchfs.shard.options import INTERLEAVED, Options
 
 # In the names of all files of these indexes, behind the name of the shard's or dataset's own
@@ -93,7 +91,7 @@ def open_interleaved(
     if not shown:
         return None
     again = partial(_index_again, options)
-    return Dataset(
+    return Dataset.of(
         dataset.source,
         shown,
         _NO_KEYS,
@@ -111,8 +109,7 @@ def items_suffix(options: Options) -> str:
 
 def may_have_items(shard: Shard) -> bool:
     """True if a shard is of a kind that can have interleaved samples. Reads nothing."""
-    is_known = keys_are_paths(shard.path, shard.files) or is_parquet(shard.path)
-    return is_known and shard.samples > 0 and not is_notice(shard)
+    return shard.may_have_items and shard.samples > 0 and not is_notice(shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +174,7 @@ def _with_facts(shard: Shard, catalog: str, facts: Facts) -> Shard:
         seconds=0.0,
         timed=0,
         unmeasured=0,
+        measured=0,
         damaged=facts.damaged,
         report=facts.report,
         endings=NO_ENDINGS,

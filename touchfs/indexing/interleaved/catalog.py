@@ -7,12 +7,12 @@ from contextlib import closing
 from typing import Protocol
 
 from touchfs.catalog.catalog import Facts, write_catalog
+from touchfs.core.errors import FormatError, MissingExtraError
 from touchfs.dataset import Shard
-from touchfs.errors import FormatError, MissingExtraError
-from touchfs.format.parquet import is_parquet
 from touchfs.indexing.interleaved.looks import looks_interleaved
 from touchfs.indexing.interleaved.tables import VIEW, ItemTables
 from touchfs.indexing.interleaved.tar_samples import TarSamples
+from touchfs.registry.containers import PARQUET
 from touchfs.shard.options import INTERLEAVED, Options
 from touchfs.view.interleaved import InterleavedSample
 
@@ -54,10 +54,10 @@ def make_item_catalog(shard: Shard, catalog_path: str, options: Options) -> Fact
 
 def _open(shard: Shard, options: Options) -> InterleavedReader | None:
     """A reader of the interleaved samples of a shard; None if it does not look as if it had some."""
-    if is_parquet(shard.path):
+    if shard.container is PARQUET:
         from touchfs.indexing.interleaved.parquet_samples import open_parquet_samples  # with pyarrow
 
         return open_parquet_samples(shard.path, shard.files, options)
     if options.kind != INTERLEAVED and not looks_interleaved(shard, options):
         return None
-    return TarSamples(shard.path, shard.files, options)
+    return TarSamples(shard.known, options)

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, drive
-from touchfs.form.interleaved.tiff_frame import TIFF_FRAME, ContentSource, frame_detail, why_not_shown
-from touchfs.form.interleaved.tiff_reencoded import TIFF_REENCODED, reencoded_detail
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, drive
 from touchfs.form.plain import BYTES
-from touchfs.format.interleaved.image_members import PlacedImage
-from touchfs.format.interleaved.media_types import content_type_of, extension_of
-from touchfs.format.tiff import TiffFrame, frames
-from touchfs.sample import Field
-from touchfs.shard.contents import FieldContents
+from touchfs.interleaved.forms.tiff_frame import TIFF_FRAME, ContentSource, frame_detail, why_not_shown
+from touchfs.interleaved.forms.tiff_reencoded import TIFF_REENCODED, reencoded_detail
+from touchfs.interleaved.layout.image_members import PlacedImage
+from touchfs.interleaved.layout.media_types import content_type_of, extension_of
+from touchfs.interleaved.tiff import TiffFrame, frames
+from touchfs.registry.contents import FieldContents
+from touchfs.shard.sample import Field
 from touchfs.view.interleaved import ViewItem
 
 IMAGE = "image"

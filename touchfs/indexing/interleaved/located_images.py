@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import cast
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.form.interleaved.located import LOCATED, is_plain, located_detail
-from touchfs.format.interleaved.source_ref import parse_source_ref
-from touchfs.items.located.locations import LocalPlace, Locations
-from touchfs.items.pieces import PieceAccess, find_piece
+from touchfs.core.errors import FormatError, NotFoundError, SourceError
+from touchfs.interleaved.fetch.pieces import PieceAccess, find_piece
+from touchfs.interleaved.forms.located import LOCATED, is_plain, located_detail
+from touchfs.interleaved.layout.source_ref import parse_source_ref
 from touchfs.limits import Limits
-from touchfs.posix.paths import shown
-from touchfs.sample import Field
+from touchfs.shard.sample import Field
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.named.locations import LocalPlace, Locations
 from touchfs.view.interleaved import ViewItem
 
 # A file that many rows name is looked at once.
@@ -51,7 +50,7 @@ class LocatedImages:
         if isinstance(place, LocalPlace):
             file = self._fingerprint(place)
             if piece.access is PieceAccess.RANGE and piece.offset + (piece.size or 0) > file.size:
-                raise FormatError(f"a range past the end of its {file.size:,} bytes", path=shown(piece.path))
+                raise FormatError(f"a range past the end of its {file.size:,} bytes", path=piece.path)
             size = file.size if piece.access is PieceAccess.DIRECT else piece.size
         return located_detail(text, size if is_plain(ref, piece) else None, file)
 

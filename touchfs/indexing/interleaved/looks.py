@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from itertools import islice
 
+from touchfs.core.json_text import parse_json
 from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.indexing.index_task import index_again
-from touchfs.json_text import parse_json
 from touchfs.shard.options import Options
 
 # JSON members that are looked at, and samples in which they are looked for
@@ -19,7 +19,7 @@ _LISTS = ("texts", "images")
 def looks_interleaved(shard: Shard, options: Options) -> bool:
     """True if one of the first JSON members of a shard has lists of texts and of images. Raises as reads do."""
     again = partial(index_again, options)
-    opened = OpenShard(Dataset(shard.path, [shard], "not needed", options.limits, index_again=again), 0)
+    opened = OpenShard(Dataset.of(shard.path, [shard], "not needed", options.limits, index_again=again), 0)
     table = opened.tables["shards"]
     rows = (row for ordinal in range(min(shard.samples, _SAMPLES)) for row in table.files(ordinal))
     documents = (row for row in rows if table.name(row).lower().endswith(b".json"))

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.form.plain import BYTES
-from touchfs.form.tables.parquet_cell import ParquetCell
-from touchfs.form.tables.row import pack_ordinal
 from touchfs.format import magic
-from touchfs.format.parquet.cell_ranges import CellRanges
-from touchfs.sample import Field
+from touchfs.shard.sample import Field
 from touchfs.source.store import StoredFile
-from touchfs.tables.field_paths import Path
+from touchfs.tables.parquet.layout.cell_ranges import CellRanges
 from touchfs.tables.parquet.open_file import OpenParquet
+from touchfs.tables.parquet.parquet_cell import ParquetCell
+from touchfs.tables.values.field_paths import Path
 
 
 class PayloadCells:

@@ -13,23 +13,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from touchfs.errors import FormatError
-from touchfs.form.interleaved.sample_rows import SampleRows, rows_detail
-from touchfs.form.tables.row import Row, pack_ordinal
-from touchfs.format.interleaved.columns import IMAGE, METADATA, METADATA_POSITION, TEXT
-from touchfs.format.interleaved.media_types import extension_of
+from touchfs.core.errors import FormatError
+from touchfs.core.progress import reached
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.indexing.interleaved.located_images import LocatedImages
 from touchfs.indexing.interleaved.parquet_cells import PayloadCells
 from touchfs.indexing.interleaved.tar_samples import ITEMS_MAX
 from touchfs.indexing.report import REPORTED_MAX
-from touchfs.progress import reached
-from touchfs.sample import Field
+from touchfs.interleaved.forms.sample_rows import SampleRows, rows_detail
+from touchfs.interleaved.layout.columns import IMAGE, METADATA, METADATA_POSITION, TEXT
+from touchfs.interleaved.layout.media_types import extension_of
 from touchfs.shard.options import Options
+from touchfs.shard.sample import Field
 from touchfs.shard.single import open_source
 from touchfs.source.fingerprint import Files
 from touchfs.source.store import StoredFile
-from touchfs.tables.field_paths import Path
 from touchfs.tables.parquet.open_file import OpenParquet, open_parquet
+from touchfs.tables.rows.row import Row
+from touchfs.tables.values.field_paths import Path
 from touchfs.view.interleaved import InterleavedSample, ViewItem
 
 _REQUIRED = ("sample_id", "position", "modality")
@@ -131,7 +132,7 @@ class ParquetSamples:
         """The values of rows without the cells at some paths; of fewer rows at the end of the row group."""
         import pyarrow
 
-        from touchfs.items.file_column import from_file_columns
+        from touchfs.interleaved.items.file_column import from_file_columns
 
         read = pyarrow.Table.from_batches([self._table.read(first, count, left_out)])
         return cast("list[dict[str, Any]]", from_file_columns(read).to_pylist())

@@ -9,14 +9,14 @@ from touchfs.catalog.catalog import KINDS_MAX, FileKind
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.names import REPORT, shorten
 from touchfs.form.base import Form
 from touchfs.form.plain import INLINE
-from touchfs.format.interleaved.policies import DROP_ROW, DROP_SAMPLE, ERROR
-from touchfs.format.interleaved.quoting import quote_id
 from touchfs.indexing.report import SampleLines, report_text
-from touchfs.names import REPORT, shorten
-from touchfs.sample import Field
+from touchfs.interleaved.layout.quoting import quote_id
+from touchfs.shard.options import DROP_ROW, DROP_SAMPLE, ERROR
+from touchfs.shard.sample import Field
 from touchfs.view.file import ViewFile
 from touchfs.view.interleaved import InterleavedSample
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from touchfs import progress
-from touchfs.errors import FormatError
-from touchfs.form.interleaved.document import (
+from touchfs.core import progress
+from touchfs.core.errors import FormatError
+from touchfs.indexing.interleaved.images import ImageItems
+from touchfs.interleaved.forms.document import (
     DOCUMENT,
     document_parts,
     metadata_detail,
     parse_stored_document,
     text_detail,
 )
-from touchfs.format.interleaved.document import Document
-from touchfs.format.interleaved.image_members import place_images
-from touchfs.indexing.interleaved.images import ImageItems
+from touchfs.interleaved.layout.document import Document
+from touchfs.interleaved.layout.image_members import place_images
 from touchfs.limits import too_long
-from touchfs.sample import Field, StoredSample
-from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import open_shard
+from touchfs.registry.contents import FieldContents
+from touchfs.registry.open import KnownShard
 from touchfs.shard.options import Options
-from touchfs.source.fingerprint import Files
+from touchfs.shard.sample import Field, StoredSample
 from touchfs.view.interleaved import InterleavedSample, ViewItem
 
 _JSON = ".json"
@@ -31,14 +30,14 @@ ITEMS_MAX = 100_000
 
 
 class TarSamples:
-    """The interleaved samples of the tar at `path`, in the order of their JSON members. Raises as `open_shard`."""
+    """The interleaved samples of a tar, in the order of their JSON members. Raises as opening it."""
 
     problems: Sequence[str] = ()
 
-    def __init__(self, path: str, files: Files, options: Options) -> None:
+    def __init__(self, shard: KnownShard, options: Options) -> None:
         self._limits = options.limits
-        self._shard = open_shard(path, options, files)
-        self._contents = FieldContents(path, files, options.limits)
+        self._shard = shard.open(options)
+        self._contents = FieldContents(shard, options.limits)
         self._images = ImageItems(self._contents)
         self._all = {name: sample.ordinal for sample in self._shard for name in _members(sample)}
         self._others = dict(self._shard.others)

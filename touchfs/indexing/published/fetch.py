@@ -1,7 +1,7 @@
 """Copy what a published index has to the index of this machine.
 
 Nothing of it is believed for what it says about itself. A file is copied if it is of the shard's present version, and
-has the bytes that the listing was written for; whoever opens it checks the rest, as for any index file. Whoever may
+has the bytes that the listing was written for; opening it checks the rest, as for any index file. Who may
 write beside the data may change the data, so more would not help.
 """
 
@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
 from touchfs.indexing.interleaved import items_suffix
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import CATALOG_SUFFIX
@@ -32,10 +34,8 @@ from touchfs.indexing.published.listing import (
     version_of,
 )
 from touchfs.posix.atomic import TEMPORARY_PREFIX, sync, sync_file_system, write_error
-from touchfs.posix.paths import is_url, shown
-from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.posix.trust import INDEX_DIRECTORY
-from touchfs.shard.lists.members import directory_of
+from touchfs.registry.directory.members import directory_of
 from touchfs.shard.options import Options
 from touchfs.source.data import DATA, find_type
 from touchfs.source.fingerprint import Files
@@ -55,32 +55,33 @@ class Fetched(NamedTuple):
     without_items: frozenset[str] = frozenset()
 
 
-def published_beside(source: str, store: Store = DATA) -> str:
+def published_beside(source: Location, store: Store = DATA) -> str:
     """The prefix of an index beside the data; "" if that is an archive."""
-    if parse_in_archive(source) is not None:
+    if source.inside is not None:
         return ""
     return os.path.join(directory_of(source, store), INDEX_DIRECTORY)
 
 
 def fetch_index(
-    source: str,
+    source: Location,
     options: Options,
     shards: Mapping[str, tuple[Files, str]],
     look: Store,
     index_path: Callable[[str, str], str],
+    keys: str,
 ) -> Fetched:
     """Copy the index files of these shards from a published index of the source, if there is one that fits.
 
-    `shards` are fingerprints and values of directories by path, `index_path(path, suffix)` is where an index file
-    belongs. What is wrong with the published index is logged. Raises UnwritableError or SourceError if no index can be
-    kept on this machine.
+    `shards` are fingerprints and values of directories by path, `index_path(path, suffix)` is where an index file of a
+    shard belongs, and `keys` where the index of keys does, "" if that is not needed. What is wrong with the published
+    index is logged. Raises UnwritableError or SourceError if no index can be kept on this machine.
     """
     named = os.environ.get(INDEX_VARIABLE, "")
     # Also if this machine has the whole index, because the name is probably wrong. To ask a URL would cost a request.
-    if named and not is_url(named) and find_type(named) is not FileType.DIRECTORY:
+    if named and not Location.of(named).is_url and find_type(named) is not FileType.DIRECTORY:
         log.warning("%s: no such directory, so no index is taken from it", shown(named))
         return Fetched()
-    prefix = named or (published_beside(source, look) if is_url(source) else "")
+    prefix = named or (published_beside(source, look) if source.is_url else "")
     listing = _listing(prefix, options) if prefix and shards else None
     if listing is None:
         return Fetched()
@@ -95,9 +96,9 @@ def fetch_index(
     ]
     targets = {file: index_path(paths[file.path], file.suffix) for file in fitting if file.digest}
     # Keys name their shards by whole paths, which are others if the data are in another place.
-    if listing.source == shown(source) and not os.path.lexists(keys := index_path(source, KEYS_SUFFIX)):
+    if keys and listing.source == source.shown and not os.path.lexists(keys):
         targets |= {file: keys for file in listing.files if not file.path and file.suffix == KEYS_SUFFIX}
-    place = os.path.dirname(index_path(source, ""))
+    place = os.path.dirname(index_path(source.path, ""))
     copied = _copy(prefix, listing, targets, place) if targets else []
     return Fetched(
         frozenset(paths[file.path] for file in copied if file.suffix == CATALOG_SUFFIX),

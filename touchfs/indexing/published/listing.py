@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from touchfs.catalog.catalog import VERSION
-from touchfs.errors import FormatError
-from touchfs.names import hex_digest
+from touchfs.core.errors import FormatError
+from touchfs.core.names import hex_digest
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 

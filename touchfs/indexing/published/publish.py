@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from touchfs.catalog.keys import Keys
-from touchfs.dataset import Dataset, Shard
-from touchfs.errors import (
+from touchfs.core.errors import (
     FormatError,
     NotFoundError,
     SourceError,
@@ -20,6 +19,9 @@ from touchfs.errors import (
     UsageError,
     map_os_errors,
 )
+from touchfs.core.location import Location
+from touchfs.core.urls import shown
+from touchfs.dataset import Dataset, Shard
 from touchfs.indexing.interleaved import items_suffix, may_have_items
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.indexing.published.listing import (
@@ -35,9 +37,8 @@ from touchfs.indexing.published.listing import (
     relative,
     version_of,
 )
-from touchfs.posix.paths import shown
 from touchfs.posix.trust import open_trusted
-from touchfs.shard.lists.members import directory_of
+from touchfs.registry.directory.members import directory_of
 from touchfs.shard.options import Options
 from touchfs.source.data import DATA
 from touchfs.source.upload import check_writable, remove, upload
@@ -55,7 +56,7 @@ def publish_index(dataset: Dataset, options: Options, prefix: str) -> int:
     """
     check_writable(prefix)
     source = dataset.source
-    directory = directory_of(source)
+    directory = directory_of(Location.of(source))
     listing_path = os.path.join(prefix, listing_name(options))
     before = _pack_before(listing_path)
     with map_os_errors(tempfile.gettempdir()), tempfile.TemporaryDirectory() as scratch:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.catalog import KINDS_MAX, FileKind
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
+from touchfs.core.names import REPORT
 from touchfs.form.plain import INLINE
 from touchfs.indexing.tables.row_lengths import Variant
-from touchfs.names import REPORT
-from touchfs.shard.tables.rows import CellKind, ColumnFiles, WholeColumn
+from touchfs.tables.rows.rows import CellKind, ColumnFiles, WholeColumn
 
 
 class _RowKind(NamedTuple):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from touchfs.form.recordings import can_cut
 from touchfs.indexing.recording_lengths import Measurement, measure_field, recordings_of
-from touchfs.shard.contents import FieldContents
-from touchfs.shard.tables.rows import RowBatch
+from touchfs.registry.contents import FieldContents
+from touchfs.tables.rows.rows import RowBatch
 
 
 class Variant(NamedTuple):

@@ -13,7 +13,6 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs import names, progress
 from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.key_endings import Endings, endings_of
@@ -22,14 +21,15 @@ from touchfs.catalog.rows.row_columns import FileArrays, can_be_derived, few_fil
 from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.catalog.table import COLUMNS, NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
-from touchfs.errors import FormatError
-from touchfs.form.tables.row import pack_ordinal
+from touchfs.core import names, progress
+from touchfs.core.errors import FormatError
+from touchfs.form.ordinals import pack_ordinal
 from touchfs.indexing.report import SampleLines, report_text
 from touchfs.indexing.tables.paths import beside, within
 from touchfs.indexing.tables.row_kinds import RowKinds
 from touchfs.indexing.tables.row_lengths import RowLengths
-from touchfs.shard.contents import FieldContents
-from touchfs.shard.tables.rows import ColumnFiles, RowBatch, TableRows
+from touchfs.registry.contents import FieldContents
+from touchfs.tables.rows.rows import ColumnFiles, RowBatch, TableRows
 
 
 class RowTables:
@@ -78,6 +78,11 @@ class RowTables:
     def unmeasured(self) -> int:
         """See `Facts`. Until rows are read, the sizes of their JSON are not known: `index --full` is not done yet."""
         return self.samples if self._lengths is None else self._lengths.unmeasured
+
+    @property
+    def measured(self) -> int:
+        """See `Facts`."""
+        return self.samples - self.unmeasured
 
     @property
     def timed(self) -> int:

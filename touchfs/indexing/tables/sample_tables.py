@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from math import fsum
 
-from touchfs import names, progress
 from touchfs.catalog.catalog import KINDS_MAX, FileKind
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
-from touchfs.errors import FormatError
+from touchfs.containers.lines.reader import LineRun, line_field
+from touchfs.core import names, progress
+from touchfs.core.errors import FormatError
+from touchfs.core.names import REPORT_EXTENSION, REPORT_STEM
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.indexing.report import SampleLines, report_text
 from touchfs.indexing.tables.paths import JoinedNames, beside, within
-from touchfs.names import REPORT_EXTENSION, REPORT_STEM
-from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
-from touchfs.shard.jsonl import LineRun, line_field
+from touchfs.registry.segments import FoundSegments
 from touchfs.shard.options import LINE_RULE
-from touchfs.shard.segments import FoundSegments
+from touchfs.shard.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.view import raw, segments
 from touchfs.view.file import ViewFile
 
@@ -43,6 +43,7 @@ class SampleTables:
         self.timed = 0
         self.segments = 0
         self.unmeasured = 0
+        self.measured = 0
         self.labels = None
         self.classes: dict[str, tuple[str, ...]] = {}
         self._seconds = array("d")
@@ -133,6 +134,7 @@ class SampleTables:
         self.timed += part.timed
         self.segments += part.segments
         self.unmeasured += part.unmeasured
+        self.measured += part.measured
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
         """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""

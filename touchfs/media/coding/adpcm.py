@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format import wav
 
 ADPCM_BITS = 4

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 _HEAD = struct.Struct("<4sIII")
 

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 
 STREAM_INFO_SIZE = 34
 _CHANNELS_OF_PAIRS = 2  # assignments 8 to 10: left and side, side and right, mid and side
@@ -183,7 +183,7 @@ def scan_headers(data: Buffer, offset: int, stream: FlacStream, at: int = 0) -> 
 
 
 def scan_frames(data: Buffer, offset: int, stream: FlacStream, at: int = 0) -> Iterator[Frame]:
-    """As `scan_headers`, but only frames that prove each other, and the first one of the stream."""
+    """Like `scan_headers`, but only frames that prove each other, and the first one of the stream."""
     view = memoryview(data)
     before: deque[Frame] = deque(maxlen=_BEFORE_MAX)  # that the next one may follow
     last = -1  # where the last one begins that was yielded

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 
 # That are looked at in one box or file. A fragmented file has one for each fragment.
 BOXES_MAX = 1 << 10

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Reads
 from touchfs.media.coding.mp4_boxes import boxes, places
 from touchfs.media.coding.packet_table import PACKETS_MAX
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from touchfs.extent import Reads
+from touchfs.core.extent import Reads
 from touchfs.media.coding.mp4_boxes import BoxPlace, places
 
 EXTENSIONS = frozenset({"mp4", "mov"})

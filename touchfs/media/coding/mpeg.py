@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 
 HEADER_SIZE = 4
 

@@ -20,8 +20,8 @@ import zlib
 from array import array
 from dataclasses import dataclass, field
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Reads
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
 from touchfs.media.coding.packet_length import (
     OPUS_RATE,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.format import wav
 
 # The type of an array, and the value of full scale. Integers are scaled by powers of 2.

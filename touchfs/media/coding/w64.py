@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from touchfs.errors import FormatError
-from touchfs.extent import Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Reads
 from touchfs.format import wav
 
 MAGIC = b"riff" + bytes.fromhex("2e91 cf11 a5d6 28db 04c1 0000")

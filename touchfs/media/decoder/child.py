@@ -3,7 +3,7 @@
     python -m touchfs.media.decoder.child SOCKET MEMORY
 
 SOCKET is the number of a descriptor; MEMORY the address space in bytes that requests may take. Once the libraries are
-loaded, the child limits itself: address space; processor time, anew for each request; no new descriptors, so no file
+loaded, the child limits itself: address space; processor time of each request; no new descriptors, so no file
 and no network; no bytes written to files; no core dumps.
 
 An operation takes the values and blobs of a request, and its content. It returns its answer, or an iterator of answers:
@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
-from touchfs.extras import install_hint
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.extras import install_hint
 from touchfs.media.decoder.messages import Message, MessageError, receive, send
 from touchfs.media.decoder.request_content import ReadFailedError, RequestContent
 

@@ -11,8 +11,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.coding.sample_format import convert_samples, dtype
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.request_content import RequestContent

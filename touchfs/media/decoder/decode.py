@@ -14,8 +14,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.coding.adpcm import build_adpcm_header
 from touchfs.media.coding.sample_format import convert_samples, dtype
 from touchfs.media.decoder.messages import Message

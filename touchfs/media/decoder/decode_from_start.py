@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.coding.sample_format import convert_samples
 from touchfs.media.decoder.decode import LIBAV_FORMATS, samples_of
 from touchfs.media.decoder.demux import open_container, sound_of

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import av
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
-from touchfs.extent.file_object import FileObject
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.extent.file_object import FileObject
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
 from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers

@@ -20,8 +20,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.coding.mp4_boxes import box, find_box, full_box
 from touchfs.media.coding.packet_table import COLUMNS, HIDDEN, KEY, PACKETS_MAX
 from touchfs.media.decoder.demux import locate, open_container
@@ -154,7 +154,6 @@ def _describe(
         "height": context.height,
         "time_base": _ratio(stream.time_base),
         "start": [container.start_time or 0, _MICROSECONDS],
-        "frame_rate": _ratio(stream.average_rate) if stream.average_rate else None,
         "brand": brand,
         "packets": len(pictures.sizes),
         "sound": None,
@@ -175,7 +174,7 @@ def _describe(
 
 
 def _ratio(value: Any) -> list[int]:
-    """A fraction, or a rational of PyAV 19, which is none."""
+    """A fraction, or a rational of PyAV 19, which is not a Fraction."""
     return [value.numerator, value.denominator]
 
 

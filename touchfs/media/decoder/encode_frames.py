@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, WebPImagePlugin  # noqa: F401 (Pillow would import it when no file can be opened any more)
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.decoder.demux import open_container
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.render_frames import DECODERS

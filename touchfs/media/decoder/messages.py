@@ -14,7 +14,7 @@ import time
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 
 # Limits of one message: its JSON text, and all its blobs.
 TEXT_MAX = 1 << 20

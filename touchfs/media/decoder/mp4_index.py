@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, drive
 from touchfs.media.coding.mp4_samples import ShownSamples, read_samples
 from touchfs.media.coding.packet_table import HIDDEN, KEY, PACKETS_MAX
 from touchfs.media.decoder.request_content import RequestContent

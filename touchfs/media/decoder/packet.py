@@ -10,7 +10,7 @@ from typing import Any
 
 import av
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 
 
 def make_packet(data: Buffer) -> av.Packet[Any]:

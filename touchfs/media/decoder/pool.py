@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from touchfs.errors import DecodeLimitError, FormatError, MissingExtraError, SourceError, TouchfsError
-from touchfs.extent import Buffer, Content
+from touchfs.core.errors import DecodeLimitError, FormatError, MissingExtraError, SourceError, TouchfsError
+from touchfs.core.extent import Buffer, Content
 from touchfs.limits import LIMITS
 from touchfs.media.decoder.messages import Message, MessageError, connect, receive, send
 
@@ -31,7 +31,7 @@ MEMORY = 512 << 20
 
 # Python and the libraries start in 0.3 s. A machine that is busy may need much longer.
 _START_SECONDS = 60.0
-# A child keeps the memory of a request for the next one, up to so many bytes. Getting it anew takes 0.1 ms of 2.
+# A child keeps the memory of a request for the next one, up to so many bytes. Getting it again takes 0.1 ms of 2.
 _KEPT = 1 << 23
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",

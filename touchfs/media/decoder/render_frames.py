@@ -14,8 +14,8 @@ from typing import Any
 import av
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.packet import make_packet
 from touchfs.media.decoder.request_content import RequestContent

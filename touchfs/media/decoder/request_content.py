@@ -7,9 +7,10 @@ few of them are kept.
 from __future__ import annotations
 
 import socket
-from collections import OrderedDict
+from functools import partial
 
 from touchfs.media.decoder.messages import receive, send
+from touchfs.posix.bounded_cache import BoundedCache
 
 _BLOCK = 1 << 18
 _KEPT_BLOCKS = 16
@@ -25,7 +26,7 @@ class RequestContent:
     def __init__(self, connection: socket.socket, size: int) -> None:
         self.size = size
         self._connection = connection
-        self._blocks: OrderedDict[int, memoryview] = OrderedDict()
+        self._blocks: BoundedCache[int, memoryview] = BoundedCache(_KEPT_BLOCKS)
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Content.read`. Raises ReadFailedError."""
@@ -33,22 +34,15 @@ class RequestContent:
         pieces = []
         while offset < end:
             number, first = divmod(offset, _BLOCK)
-            piece = self._block(number)[first : first + end - offset]
+            piece = self._blocks.get(number, partial(self._fetch, number))[first : first + end - offset]
             pieces.append(piece)
             offset += len(piece)
         return b"".join(pieces)
 
-    def _block(self, number: int) -> memoryview:
-        block = self._blocks.get(number)
-        if block is None:
-            length = min(_BLOCK, self.size - number * _BLOCK)
-            send(self._connection, {"read": [number * _BLOCK, length]})
-            answer = receive(self._connection)
-            if not answer.blobs or len(answer.blobs[0]) != length:
-                raise ReadFailedError("the content cannot be read")
-            block = self._blocks[number] = answer.blobs[0]
-            if len(self._blocks) > _KEPT_BLOCKS:
-                self._blocks.popitem(last=False)
-        else:
-            self._blocks.move_to_end(number)
-        return block
+    def _fetch(self, number: int) -> memoryview:
+        length = min(_BLOCK, self.size - number * _BLOCK)
+        send(self._connection, {"read": [number * _BLOCK, length]})
+        answer = receive(self._connection)
+        if not answer.blobs or len(answer.blobs[0]) != length:
+            raise ReadFailedError("the content cannot be read")
+        return answer.blobs[0]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from touchfs.errors import FormatError
-from touchfs.extent import Reads
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Reads
 from touchfs.media.coding import w64
 from touchfs.media.coding.mpeg import is_frame_header
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.sample_format import FORMATS, WIDTHS, is_float
 from touchfs.media.slices.containers import DEMUXERS

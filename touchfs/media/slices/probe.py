@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Reads, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Reads, drive
 from touchfs.format import wav
 from touchfs.media.coding import flac_frames, ogg, w64
 from touchfs.media.coding.adpcm import ADPCM, ADPCM_BITS, build_adpcm_format

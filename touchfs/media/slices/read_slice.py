@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Buffer, Content, drive
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Buffer, Content, drive
 from touchfs.media.coding import flac_frames
 from touchfs.media.coding.sample_format import FORMATS, convert_samples, dtype, unpack
 from touchfs.media.decoder.messages import Message

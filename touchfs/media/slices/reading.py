@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Content
 
 # Pieces that lie this near are read at once; others, between which there is a picture, are not.
 _GAP_MAX = 1 << 16

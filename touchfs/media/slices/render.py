@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import UsageError
-from touchfs.extent import Content
+from touchfs.core.errors import UsageError
+from touchfs.core.extent import Content
 from touchfs.media.coding.sample_format import convert_samples, dtype, is_float, pack, wav_header
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 MONO = "mono"
 # Samples that are rendered as a whole, in bytes: 12 minutes of 44.1 kHz in 16 bits

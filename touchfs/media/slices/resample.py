@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Content
 from touchfs.media.coding.sample_format import dtype
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo

@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Memory
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer, Memory
 from touchfs.limits import LIMITS, too_large
 from touchfs.media.coding.sample_format import dtype
 from touchfs.media.decoder.shared import shared_pool

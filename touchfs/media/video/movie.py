@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.media.coding.mp4_boxes import box, full_box
 
 Ticks = NDArray[np.int64]

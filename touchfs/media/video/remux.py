@@ -21,8 +21,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 from touchfs.media.coding.packet_table import KEY, PacketTable
 from touchfs.media.video.frame_index import FrameIndex
 from touchfs.media.video.movie import IDENTITY, Edit, MovieTrack, Ticks, movie_head

@@ -12,8 +12,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Content
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Content
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.reading import read_pieces
 from touchfs.media.video.frame_index import FrameIndex

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.packet_table import PacketTable
 from touchfs.media.video.movie import BRANDS
@@ -62,7 +62,7 @@ class VideoInfo:
     """Pictures of `width` × `height` pixels; times of packets in ticks of `time_base` seconds.
 
     `coding` has libav's names, `container` is that of `slices/containers.py`. The video begins `start` seconds after
-    time 0 of its packets. `frame_rate` is the mean, None if it is not known. `codec_tag` and `extradata` are what the
+    time 0 of its packets. `codec_tag` and `extradata` are what the
     decoder needs. `brand`, `sample_entry` and `track_header` are boxes of an MP4 of the pictures; the entry is empty
     if an MP4 cannot have them. `file_size` is that of the whole file.
     """
@@ -74,7 +74,6 @@ class VideoInfo:
     height: int
     time_base: Fraction
     start: Fraction
-    frame_rate: Fraction | None
     file_size: int
     extradata: bytes
     brand: str
@@ -117,10 +116,6 @@ class VideoInfo:
         if abs(a) >= abs(b):
             return 0 if a >= 0 else 180
         return 90 if b > 0 else 270
-
-    def to_seconds(self, ticks: int) -> float:
-        """The time of a frame in seconds from the begin of the video."""
-        return float(ticks * self.time_base - self.start)
 
     def to_ticks(self, seconds: float) -> int:
         """The nearest tick to a time in seconds, as ffmpeg rounds it. Raises UsageError."""
@@ -174,10 +169,8 @@ def _parsed(
                 parsed[field.name] = bytes(next(blobs))
             case "PacketTable", _:
                 parsed[field.name] = packets(int(value), blobs)
-            case (("Fraction" | "Fraction | None"), [numerator, denominator]):
+            case "Fraction", [numerator, denominator]:
                 parsed[field.name] = Fraction(int(numerator), int(denominator))
-            case "Fraction | None", None:
-                parsed[field.name] = None
             case "str", _:
                 parsed[field.name] = str(value)
             case "int", _:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, drive
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import DEMUXERS, detect

@@ -21,29 +21,26 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token, from_json, read_token, to_json
 from touchfs.format.lhotse import DECIMALS, samples_of
 from touchfs.node.audio.mixing import Audio, mix
 from touchfs.node.audio.sound import Cut, as_cut, with_id
+from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.core.foreign import count_ordinals, locate, maker
 from touchfs.node.core.iteration import Make, Pair
-from touchfs.node.core.iterator_node import IteratorNode, kind_of, resolve_iterator_source
+from touchfs.node.core.iterator_node import IteratorNode, is_partitioned, kind_of, resolve_iterator_source
 from touchfs.node.core.lhotse_names import refuses
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
 from touchfs.node.core.transform import TransformIteration, TransformNode
-from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
-from touchfs.node.graph.share import is_partitioned
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.token import State, Token, from_json, read_token, to_json
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 # Shorter noise is not added at the end: its features could have no frame.
 LEAST_SECONDS = 0.05

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 # (channels, samples)
 Audio: TypeAlias = NDArray[Any]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from touchfs.core.errors import UsageError
 from touchfs.dataset.recording import to_float32
 from touchfs.dataset.sample import Sample
-from touchfs.errors import UsageError
 from touchfs.node.audio.mixing import Audio
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair, same
 from touchfs.node.core.iterator_node import (
@@ -31,7 +32,6 @@ from touchfs.node.core.iterator_node import (
 from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
-from touchfs.token import State, Token
 
 # Decimal places of seconds: as Lhotse rounds, finer than any sampling rate, and short in a state.
 DIGITS = 8

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
-from touchfs.token import State, Token
 
 
 class LazyBatcher(TransformNode):

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State
 from touchfs.node.batch.batch import BufferedSample, Limit, SamplerIteration, SamplerNode, batch_of, is_duration
 from touchfs.node.core.iteration import Pair
+from touchfs.node.core.iterator_node import is_partitioned
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
-from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
-from touchfs.token import State
 
 
 class BucketingSampler(SamplerNode):

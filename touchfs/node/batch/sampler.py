@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from touchfs.core.token import State
 from touchfs.node.batch.batch import Limit, SamplerIteration, SamplerNode, batch_of
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, check_seed
 from touchfs.node.transform.shuffler import LazyShuffler
-from touchfs.token import State
 
 
 class DynamicSampler(SamplerNode):

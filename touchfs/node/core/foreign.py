@@ -11,7 +11,8 @@ from functools import partial
 from operator import getitem
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, Token, read_token
 from touchfs.node.core.given_tokens import GivenTokens
 from touchfs.node.core.iteration import Iteration, Pair, same
 from touchfs.node.core.iterator_node import children_of, kind_of, refuse_state, supports_graph_restore
@@ -19,7 +20,6 @@ from touchfs.node.core.origin import get_graph_origin
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Scope
-from touchfs.token import State, Token, read_token
 
 
 def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:

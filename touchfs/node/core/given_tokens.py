@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from touchfs.errors import UsageError
-from touchfs.token import Token
+from touchfs.core.errors import UsageError
+from touchfs.core.token import Token
 
 # How deep the comparison of two items goes.
 LEVELS = 10

@@ -13,16 +13,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from touchfs.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.iterator_node import kind_of, refuse_state
-from touchfs.node.core.scope import Track
-from touchfs.node.core.seed import plain_seed
-from touchfs.token import State, Token
-
-if TYPE_CHECKING:
-    from touchfs.node.core.pair_node import PairNode
+from touchfs.node.core.seed import DrawnSeed, plain_seed
 
 Make: TypeAlias = Callable[[], Any]
 Pair: TypeAlias = "tuple[Token | None, Make]"
@@ -31,10 +26,25 @@ Pair: TypeAlias = "tuple[Token | None, Make]"
 ENDED = "ended"
 
 
+class IteratedNode(Protocol):
+    """What an iteration asks of its node, a `PairNode`: whether and how it is saved, and its next epoch."""
+
+    @property
+    def is_checkpointable(self) -> bool: ...
+
+    def obstacle(self) -> str | None: ...
+
+    def config(self) -> State: ...
+
+    def drawn_seeds(self) -> list[DrawnSeed]: ...
+
+    def begin(self, epoch: int) -> Iteration: ...
+
+
 class Iteration(ABC):
     """One pass over a node. Iterate it through `pairs`; `ended` becomes True at the end of the epoch."""
 
-    def __init__(self, node: PairNode, epoch: int) -> None:
+    def __init__(self, node: IteratedNode, epoch: int) -> None:
         self.node = node
         self.epoch = epoch
         # A copy: the node may later take another seed from a state.
@@ -85,7 +95,7 @@ class Iteration(ABC):
 class EndOfPass(Iteration):
     """The end of a pass, which has been resumed there: nothing is left."""
 
-    def __init__(self, node: PairNode, epoch: int) -> None:
+    def __init__(self, node: IteratedNode, epoch: int) -> None:
         super().__init__(node, epoch)
         self.ended = True
 
@@ -94,34 +104,6 @@ class EndOfPass(Iteration):
 
     def position(self) -> State:
         raise NotImplementedError
-
-
-class TrackedPairs:
-    """The pairs of an iteration, which records itself on the node's track so that the node knows its position."""
-
-    __slots__ = ("_iteration", "_track")
-
-    def __init__(self, iteration: Iteration, track: Track) -> None:
-        self._iteration = iteration
-        self._track = track
-
-    def __iter__(self) -> TrackedPairs:
-        return self
-
-    def __next__(self) -> Pair:
-        iteration, track = self._iteration, self._track
-        track.latest = iteration
-        try:
-            return next(iteration.pairs)
-        except StopIteration:
-            if not iteration.ended:
-                # A generator that raised is exhausted, which would look like the end of the epoch.
-                raise UsageError(
-                    f"an iteration of {kind_of(iteration.node)} failed at an earlier item: start another from a state"
-                ) from None
-            # Two iterations that end the same epoch end it once.
-            track.epoch = max(track.epoch, iteration.epoch + 1)
-            raise
 
 
 def same(item: Any) -> Any:

@@ -14,8 +14,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from touchfs.errors import UsageError
-from touchfs.token import State
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 
 
 class IteratorNode:
@@ -86,6 +86,11 @@ def children_of(node: object) -> list[Any]:
     """Return the children of a node of any kind: its `sources`, or its `source`."""
     sources = getattr(node, "sources", None)
     return list(sources) if isinstance(sources, list | tuple) else [node.source] if hasattr(node, "source") else []
+
+
+def is_partitioned(node: Any) -> bool:
+    """Return True if the graph is the part of one of several ranks."""
+    return bool(getattr(node, "is_part", False)) or any(map(is_partitioned, children_of(node)))
 
 
 def with_children(node: Any, children: list[Any]) -> Any:

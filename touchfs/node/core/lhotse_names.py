@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 Init = TypeVar("Init", bound=Callable[..., None])
 

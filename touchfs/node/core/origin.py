@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from touchfs.token import Token, read_token
+from touchfs.core.token import Token, read_token
 
 T = TypeVar("T")
 
@@ -81,6 +81,16 @@ def attach_graph_origin(item: T, token: Token) -> T:
 def maybe_attach_graph_origin(item: T, token: Token | None) -> T:
     """Attach a token as `attach_graph_origin`, or return the item unchanged if the token is None."""
     return item if token is None else attach_graph_origin(item, token)
+
+
+def with_token(item: Any, token: Token | None) -> Any:
+    """Attach a token to an item, unless the token is None or the item cannot carry one."""
+    if token is None:
+        return item
+    try:
+        return attach_graph_origin(item, token)
+    except CannotCarryError:
+        return item
 
 
 def get_graph_origin(item: Any) -> Token | None:

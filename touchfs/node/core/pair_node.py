@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.node.core.items import Items, with_token
-from touchfs.node.core.iteration import ENDED, EndOfPass, Iteration, Pair, TrackedPairs
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, Token, read_token
+from touchfs.node.core.iteration import ENDED, EndOfPass, Iteration, Pair
 from touchfs.node.core.iterator_node import IteratorNode, kind_of, refuse_state
+from touchfs.node.core.origin import with_token
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
-from touchfs.node.core.scope import Track, current_scope
+from touchfs.node.core.scope import Track, TrackedPairs, current_scope
 from touchfs.node.core.seed import DrawnSeed
-from touchfs.token import State, Token, read_token
 
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
-    from touchfs.node.order.ordered_node import OrderedNode
-    from touchfs.node.order.partition import Partition
-
-
-# The latest class of each name: states hold names, and `merge_states` has no graph.
-NODE_CLASSES: dict[str, type[PairNode]] = {}
+# The classes of each name by their module, the latest of each: states hold names, and `merge_states` has no graph.
+NODE_CLASSES: defaultdict[str, dict[str, type[PairNode]]] = defaultdict(dict)
 
 
 class PairNode(IteratorNode, ABC):
@@ -37,7 +33,7 @@ class PairNode(IteratorNode, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        NODE_CLASSES[cls.__name__] = cls
+        NODE_CLASSES[cls.__name__][cls.__module__] = cls
 
     @abstractmethod
     def iteration(self, epoch: int, saved: Saved) -> Iteration:
@@ -86,13 +82,6 @@ class PairNode(IteratorNode, ABC):
         Raises UsageError if this node cannot be positioned at a token.
         """
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
-
-    def in_order(self, seed: int, partition: Partition) -> OrderedNode | None:
-        """Return a copy that visits `partition` of its items shuffled with `seed`, or None if only a node above can.
-
-        Raises UsageError if this node is one rank's part.
-        """
-        return None
 
     def relocate(self, state: State, token: Token) -> State:
         """Return the state from which the item of a leaf's `token` comes next, in the epoch (and repeat) of `state`.
@@ -152,7 +141,7 @@ class PairNode(IteratorNode, ABC):
     def pairs(self) -> Iterator[Pair]:
         """Iterate as `iter` does, but over (token, function that makes the item)."""
         track = self._current_track()
-        iteration, track.loaded = track.loaded or self.begin(track.epoch), None
+        iteration, track.loaded = self._loaded(track) or self.begin(track.epoch), None
         track.latest = iteration
         return TrackedPairs(iteration, track)
 
@@ -166,7 +155,7 @@ class PairNode(IteratorNode, ABC):
     def state_dict(self) -> State:
         """Return the position of the iteration begun or advanced last, or else where the next one begins."""
         track = self._current_track()
-        return (track.latest or track.loaded or self.begin(track.epoch)).own_state()
+        return (track.latest or self._loaded(track) or self.begin(track.epoch)).own_state()
 
     def load_state_dict(self, state: State) -> None:
         """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""
@@ -175,12 +164,17 @@ class PairNode(IteratorNode, ABC):
         if state is None:
             raise UsageError(f"{kind_of(self)}: there is no state to load")
         track = self._current_track()
-        track.loaded, track.latest = self.begin(saved=Saved(state)), None
+        track.loaded, track.latest, track.unbegun = self.begin(saved=Saved(state)), None, None
         track.epoch = track.loaded.epoch
 
     def next_start(self) -> tuple[int, State | None]:
         """Return the epoch that the next `iter` begins, and the state that it begins at if one was loaded."""
         return self._current_track().next_start()
+
+    def _loaded(self, track: Track) -> Iteration | None:
+        if track.unbegun is not None:
+            track.loaded, track.unbegun = self.begin(saved=Saved(track.unbegun)), None
+        return track.loaded
 
     def _current_track(self) -> Track:
         scope = current_scope.get()
@@ -218,11 +212,28 @@ class PairNode(IteratorNode, ABC):
         return state
 
     def __setstate__(self, state: State) -> None:
-        epoch, loaded = state.pop("_resume", (0, None))
+        epoch, unbegun = state.pop("_resume", (0, None))
         self.__dict__.update(state)
-        self._track = Track(epoch)
-        if loaded is not None:
-            self._track.loaded = self.begin(saved=Saved(loaded))
+        self._track = Track(epoch, unbegun)
+
+
+class Items:
+    """The items of pairs, each with its token attached.
+
+    Not a generator: a generator ends when an item raises, and this must continue with the next item.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterator[Pair]) -> None:
+        self._pairs = pairs
+
+    def __iter__(self) -> Items:
+        return self
+
+    def __next__(self) -> Any:
+        token, make = next(self._pairs)
+        return with_token(make(), token)
 
 
 def name_of(function: Callable[..., Any] | None) -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.token import Token, read_token
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import Token, read_token
 
 # Counts and sizes fit into NumPy's integers, and sums of two do.
 LARGEST = 1 << 62

@@ -14,27 +14,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
-from touchfs.token import State
-
-if TYPE_CHECKING:
-    from touchfs.node.core.iteration import Iteration
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 
 
 class Track:
-    """The epoch that begins next, the iteration to use instead once (`loaded`), and the latest iteration."""
+    """The epoch that begins next, the iteration to use instead once (`loaded`), and the latest iteration.
 
-    __slots__ = ("epoch", "latest", "loaded")
+    In a copy that was unpickled the state of `loaded` is `unbegun`, until the node is used.
+    """
 
-    def __init__(self, epoch: int = 0) -> None:
+    __slots__ = ("epoch", "latest", "loaded", "unbegun")
+
+    def __init__(self, epoch: int = 0, unbegun: State | None = None) -> None:
         self.epoch = epoch
+        self.unbegun = unbegun
         self.loaded: Iteration | None = None
         self.latest: Iteration | None = None
 
     def next_start(self) -> tuple[int, State | None]:
         """Return the epoch that begins next, and the state of `loaded` if there is one."""
-        return self.epoch, None if self.loaded is None else self.loaded.own_state()
+        return self.epoch, self.unbegun if self.loaded is None else self.loaded.own_state()
+
+
+class TrackedPairs:
+    """The pairs of an iteration, which records itself on the node's track so that the node knows its position."""
+
+    __slots__ = ("_iteration", "_track")
+
+    def __init__(self, iteration: Iteration, track: Track) -> None:
+        self._iteration = iteration
+        self._track = track
+
+    def __iter__(self) -> TrackedPairs:
+        return self
+
+    def __next__(self) -> Pair:
+        iteration, track = self._iteration, self._track
+        track.latest = iteration
+        try:
+            return next(iteration.pairs)
+        except StopIteration:
+            if not iteration.ended:
+                # A generator that raised is exhausted, which would look like the end of the epoch.
+                raise UsageError(
+                    f"an iteration of {kind_of(iteration.node)} failed at an earlier item: start another from a state"
+                ) from None
+            # Two iterations that end the same epoch end it once.
+            track.epoch = max(track.epoch, iteration.epoch + 1)
+            raise
 
 
 class Scope:

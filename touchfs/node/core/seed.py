@@ -12,7 +12,7 @@ import random
 import secrets
 from typing import Any, Literal, TypeAlias
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 Seed: TypeAlias = "int | Literal['randomized', 'trng'] | None"
 SeedOrRng: TypeAlias = "Seed | random.Random"

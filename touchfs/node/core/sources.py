@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from touchfs.core.token import Token
 from touchfs.node.core.foreign import first_obstacle, is_indexed, maker
 from touchfs.node.core.iterator_node import kind_of, resolve_iterator_source, supports_graph_restore
 from touchfs.node.core.pair_node import PairNode
-from touchfs.token import Token
 
 
 class SourcesNode(PairNode):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import begin, is_indexed, maker, obstacle
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import kind_of, resolve_iterator_source, supports_graph_restore
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
-from touchfs.token import State, Token
 
 
 class TransformNode(PairNode):

@@ -1,1 +1,1 @@
-"""Functions over a whole graph of nodes: its state and description, its shares, and merging the states of ranks."""
+"""Functions over a whole graph of nodes: its state, its shares, merging the states of ranks, steps as a graph."""

@@ -6,7 +6,6 @@ They make a graph of nodes, for iterating, and without a filter a function from 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol
@@ -15,6 +14,7 @@ from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.prefetcher import LazyPrefetcher, check_numbers, make_ahead
+from touchfs.posix.threads import run_at_once
 
 # A function that returns the item at a position from 0 on.
 ItemAt = Callable[[int], Any]
@@ -186,8 +186,7 @@ class ItemSteps:
         threads = max((step.threads for step in self.steps if isinstance(step, PrefetchStep)), default=0)
         if not threads:
             return list(map(item_at, positions))
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(make_ahead, (partial(item_at, position) for position in positions)))
+        return run_at_once(make_ahead, [partial(item_at, position) for position in positions], threads)
 
     def __str__(self) -> str:
         return "".join(f".{step}" for step in self.steps)

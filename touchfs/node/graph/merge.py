@@ -12,17 +12,19 @@ an item has the same noise on any rank; a mixer whose source has no tokens count
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NoReturn
+from functools import partial
+from typing import Literal
 
-import touchfs.node
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node.core.iteration import ENDED
-from touchfs.node.core.pair_node import NODE_CLASSES
+from touchfs.node.core.pair_node import NODE_CLASSES, PairNode
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.state import open_envelope
-from touchfs.token import State
+from touchfs.node.public_names import NODE_MODULES
 
 
 def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "ranks") -> State:
@@ -40,49 +42,6 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
             raise UsageError(f"states of different graphs: {envelope['graph']} and {envelopes[0]['graph']}")
     merged = _merged([Saved(envelope["state"]) for envelope in envelopes], cursor == "global")
     return {**envelopes[0], "state": merged}
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """The states of one node, of the class `kind`, on all ranks.
-
-    Each is of `epoch` or of the next one. With `lock_step` there is one state, and all ranks are at its position.
-    """
-
-    kind: str
-    states: list[Saved]
-    epoch: int
-    lock_step: bool
-
-    @property
-    def where(self) -> str:
-        """The path of the node in the state of the graph."""
-        return self.states[0].where
-
-    def in_epoch(self) -> list[Saved]:
-        """Return the states of `epoch`."""
-        return [state for state in self.states if state.integer("epoch") == self.epoch]
-
-    def source(self) -> State:
-        """Return the merged state of the node's only source."""
-        return _merged([state.child("source") for state in self.states], self.lock_step)
-
-    def sources(self) -> list[State]:
-        """Return the merged states of the node's sources."""
-        children = [state.children("sources") for state in self.states]
-        if len(set(map(len, children))) > 1:
-            raise UsageError(f"{self.where}: the ranks' states have different numbers of sources")
-        return [_merged(list(column), self.lock_step) for column in zip(*children, strict=True)]
-
-    def refuse(self) -> NoReturn:
-        """Raise UsageError: states of this node cannot be merged."""
-        how = "with cursor='global'" if self.lock_step else "with another number of ranks"
-        raise UsageError(f"{self.where}: a {self.kind} cannot resume {how}: its state is one rank's own")
-
-    def refuse_lock_step(self) -> None:
-        """Raise UsageError with `lock_step`: the ranks of this node are not in step."""
-        if self.lock_step:
-            self.refuse()
 
 
 def _merged(states: list[Saved], lock_step: bool) -> State:
@@ -112,11 +71,21 @@ def _merged(states: list[Saved], lock_step: bool) -> State:
             raise UsageError(
                 f"{state.where}: the ranks' states are of different {kind}: {state.get('config')}, {config}"
             )
-    if kind in touchfs.node.__all__:
-        # Nodes are imported at their first use, and a program that only merges uses none.
-        getattr(touchfs.node, kind)
-    if kind not in NODE_CLASSES:
-        raise UsageError(f"{where}: no node class {kind!r:.80} is imported: import the module that defines it")
-    position = NODE_CLASSES[kind].merge(Ranks(kind, states, epoch, lock_step))
+    position = _class_of(kind, where).merge(
+        Ranks(kind, states, epoch, lock_step, partial(_merged, lock_step=lock_step))
+    )
     ended = {ENDED: True} if all(state.has(ENDED) for state in states) else {}
     return {"node": kind, "config": config, "epoch": epoch, **position, **ended}
+
+
+def _class_of(kind: str, where: str) -> type[PairNode]:
+    """Return the node class of a name: ours, or else the only one of that name that the program has imported."""
+    if kind in NODE_MODULES:  # a program that only merges has imported none
+        importlib.import_module(NODE_MODULES[kind])
+    found = NODE_CLASSES.get(kind, {})
+    classes = [found[module] for module in found if module.startswith("touchfs.")] or list(found.values())
+    if not classes:
+        raise UsageError(f"{where}: no node class {kind!r:.80} is imported: import the module that defines it")
+    if len(classes) > 1:
+        raise UsageError(f"{where}: the modules {', '.join(sorted(found))} each define a {kind}: rename all but one")
+    return classes[0]

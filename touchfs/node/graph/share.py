@@ -33,11 +33,6 @@ def share_of(node: Any, worker: int, workers: int) -> Any:
     return share
 
 
-def is_partitioned(node: Any) -> bool:
-    """Return True if the graph is the part of one of several ranks."""
-    return bool(getattr(node, "is_part", False)) or any(map(is_partitioned, children_of(node)))
-
-
 def is_restored(node: Any) -> bool:
     """Return True if a state was loaded at or below this node, and no iteration has begun since."""
     if isinstance(node, PairNode):

@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from touchfs.errors import FormatError, UsageError, map_os_errors
+from touchfs.core.errors import FormatError, UsageError, map_os_errors
+from touchfs.core.token import State, from_json, read_token, to_json
+from touchfs.node.core.description import recorded
 from touchfs.node.core.foreign import check_checkpointable, locate, resume_root
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of
 from touchfs.node.core.saved import Saved
-from touchfs.node.graph.description import recorded
-from touchfs.node.graph.version_0_1 import unchained_graph
 from touchfs.posix.atomic import atomic_file
-from touchfs.token import State, from_json, read_token, to_json
 
 VERSION = 1
 
@@ -100,7 +99,7 @@ def open_envelope(state: object) -> State:
 def check_graph(envelope: State, node: object) -> None:
     """Raise UsageError if a state is of a graph of other node classes."""
     there, here = envelope["graph"], graph_of(node)
-    if unchained_graph(there) != unchained_graph(here):
+    if there != here:
         raise UsageError(f"the state is of the graph {there!r:.200}, and this is {here!r:.200}")
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, TypeVar
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.node.core.iterator_node import children_of
 from touchfs.node.order.partition import Partition
 

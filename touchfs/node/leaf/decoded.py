@@ -9,12 +9,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+from touchfs.core.errors import UsageError
+from touchfs.core.token import Token
 from touchfs.dataset.samples import Samples
-from touchfs.errors import UsageError
 from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
-from touchfs.token import Token
 
 # Called as by Lhotse, with the error, the ordinal and the path.
 OnError: TypeAlias = Callable[[Exception, int, str], None]

@@ -9,10 +9,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from touchfs.containers.shar import files as shar_files
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import warn_of_errors
 from touchfs.node.core.iteration import Iteration, Pair
@@ -26,8 +28,6 @@ from touchfs.node.leaf.shar import NOT_OF_SHAR, Fields, list_fields
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.peers.match import why_sequential
-from touchfs.shard.shar import files as shar_files
-from touchfs.token import State, Token
 
 
 class LazyIndexedSharIterator(IndexedLeaf):
@@ -44,8 +44,6 @@ class LazyIndexedSharIterator(IndexedLeaf):
     Raises UsageError for compressed files and for fields that do not fit together; NotFoundError, FormatError and
     SourceError for files that are missing, damaged or unreadable.
     """
-
-    depth = 1
 
     @refuses(**NOT_OF_SHAR, lazy="a sample always reads its files on access")
     def __init__(
@@ -109,7 +107,6 @@ class LazyIndexedSharIterator(IndexedLeaf):
         return super().locate(token, epoch)
 
     def _parts_of(self, token: Token) -> tuple[int, int]:
-        token = self.own_token(token)
         position, epoch = token if isinstance(token, tuple) and len(token) == 2 else (token, 0)
         if type(position) is not int or type(epoch) is not int or epoch < 0:
             raise TypeError(f"{kind_of(self)} expects tokens shaped like (position, shar_epoch), not {token!r}")
@@ -150,4 +147,4 @@ def _subset(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
         if shard is not None:
             shards.append(shard)
     reason = "an index of keys is of a whole dataset"
-    return Dataset(dataset.source, shards, reason, dataset.limits, index_again=dataset.index_again)
+    return Dataset.of(dataset.source, shards, reason, dataset.limits, index_again=dataset.index_again)

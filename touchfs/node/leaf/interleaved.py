@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from touchfs.errors import FormatError, UsageError
-from touchfs.names import hex_digest
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.names import hex_digest
+from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair, same
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
@@ -19,7 +20,6 @@ from touchfs.node.core.seed import Seed, plain_seed
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.partitioned_node import PartitionedNode
-from touchfs.token import State, Token
 
 
 class SteppedReader(Protocol):

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from touchfs.errors import FormatError
+from touchfs.containers.lines.reader import parse_line
+from touchfs.core.errors import FormatError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.core.iterator_node import IteratorNode
-from touchfs.shard.jsonl import parse_line
 from touchfs.source.lines import lines_after
 from touchfs.stream.lines import is_blank
 

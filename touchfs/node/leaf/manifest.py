@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-from touchfs.backend.protocol import StorageBackend
-from touchfs.backend.rows import BackendRows
+from touchfs.caches.backends.protocol import StorageBackend
+from touchfs.caches.backends.rows import BackendRows
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
-from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import warn_of_errors
 from touchfs.node.core.iteration import Pair
@@ -29,7 +30,6 @@ from touchfs.node.leaf.indexed_leaf import IndexedLeaf
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.ordered_node import OrderIteration
 from touchfs.node.order.partition import Partition
-from touchfs.token import State, Token
 
 
 class Indexed(Protocol):
@@ -96,10 +96,9 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         return cast("list[Token | None]", ordinals)
 
     def ordinal_of(self, token: Token) -> int:
-        return cast(int, self.own_token(token))
+        return cast(int, token)
 
     def make(self, token: Token) -> Any:
-        token = self.own_token(token)
         if type(token) is not int:
             raise TypeError(f"{kind_of(self)} expects tokens that are integers, the ordinal of a sample, not {token!r}")
         if not 0 <= token < self.order.size:

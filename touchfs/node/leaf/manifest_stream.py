@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.core.iteration import Iteration, Make, Pair
 from touchfs.node.core.iterator_node import kind_of
@@ -26,7 +27,6 @@ from touchfs.node.order.partitioned_node import PartitionedNode
 from touchfs.shard.options import Options
 from touchfs.stream.base import Stream, fingerprint_of
 from touchfs.stream.open import open_streams
-from touchfs.token import State, Token
 
 
 class StreamNode(PartitionedNode):

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from touchfs.containers.shar import files as shar_files
+from touchfs.core.errors import NotFoundError, UsageError
+from touchfs.core.location import Location
 from touchfs.dataset.sample import Sample
-from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.core.iteration import Iteration, Make
 from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
@@ -20,11 +22,9 @@ from touchfs.node.core.seed import Seed
 from touchfs.node.leaf.dataloading import check_split, share_number
 from touchfs.node.leaf.manifest_stream import StreamNode
 from touchfs.node.order.partition import Partition
-from touchfs.posix.paths import absolute, check_url
-from touchfs.shard.find import find_shards
-from touchfs.shard.lists.members import find_members
+from touchfs.registry.directory.members import find_members
+from touchfs.registry.find import find
 from touchfs.shard.options import Options
-from touchfs.shard.shar import files as shar_files
 from touchfs.source.lines import PIPE
 from touchfs.stream.open import open_shar_streams, open_streams
 
@@ -92,8 +92,7 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     if isinstance(fields, str | os.PathLike):
         raise UsageError("fields is a mapping from names to lists of files: give a directory as in_dir")
     if in_dir is not None:
-        check_url(os.fspath(in_dir))
-        shards = find_shards(absolute(os.fspath(in_dir)))
+        shards = [shard.path for shard in find(Location.parse(in_dir).absolute).shards]
         if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
         return {shar_files.CUTS: shards}
@@ -112,8 +111,10 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
 
 def _absolute_members(path: str) -> list[str]:
     """The absolute path, or those of the members of a path with braces."""
-    check_url(path)
-    return [path] if path.startswith(PIPE) else [absolute(name) for name in find_members(path) or [path]]
+    if path.startswith(PIPE):
+        return [path]
+    location = Location.parse(path)
+    return [Location.of(name).absolute.path for name in find_members(location) or [location.path]]
 
 
 def _in_epoch(make: Make, epoch: int) -> Sample:

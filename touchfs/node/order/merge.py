@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, read_stage, remainders
-from touchfs.token import State
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 
 def merge_positions(ranks: Ranks) -> State:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, remainders
-from touchfs.token import State
 
 # Ordinals computed at a time: few at first for a quick resume, then enough to amortize the cost of NumPy's calls.
 FIRST_BLOCK = 16
@@ -33,7 +33,7 @@ def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of `size` ordinals. With a seed it is shuffled, anew in each epoch unless `stateful` is False."""
+    """The order of `size` ordinals. With a seed it is shuffled, again in each epoch unless `stateful` is False."""
 
     size: int
     seed: int | None

@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.order.merge import merge_positions
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.partitioned_node import PartitionedNode
 from touchfs.node.order.remainder import read_stage
-from touchfs.token import State, Token
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 
 class OrderedNode(PartitionedNode):

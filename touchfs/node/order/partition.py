@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 
 KINDS = ("stride", "block")
 KEEP = "keep"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.partition import KINDS, MOST_RANKS, TAILS, Partition
 

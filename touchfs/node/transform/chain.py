@@ -10,23 +10,21 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
+from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.core.foreign import begin, count_ordinals, locate, maker
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import kind_of
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, Seed
 from touchfs.node.core.sources import SourcesNode
-from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.partition import Partition
-from touchfs.token import State, Token
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 
 class LazyIteratorChain(SourcesNode, OrderedNode):

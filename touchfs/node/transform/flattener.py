@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
-from touchfs.token import State, Token
 
 
 class LazyFlattener(BufferingNode):

@@ -11,17 +11,19 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
+from touchfs.node.core.description import recorded
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import resolve_iterator_source
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
 from touchfs.node.core.transform import TransformNode
+from touchfs.node.leaf.indexed_leaf import IndexedLeaf
 from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.order.partition import Partition
 from touchfs.node.transform.chain import LazyIteratorChain
-from touchfs.token import State, Token
 
 
 class LazyGlobalShuffle(TransformNode):
@@ -69,9 +71,6 @@ class LazyGlobalShuffle(TransformNode):
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         return self.source.begin(epoch, saved)
 
-    def in_order(self, seed: int, partition: Partition) -> OrderedNode | None:
-        return self.source.in_order(seed, partition)
-
     def token_at(self, ordinal: int, epoch: int) -> Token:
         """Return the token of an ordinal of the source in an epoch, for a global shuffle above."""
         return self.source.token_at(ordinal, epoch)
@@ -97,9 +96,10 @@ class LazyGlobalShuffle(TransformNode):
 
 
 def _in_order(source: Any, seed: int, part: Partition) -> OrderedNode:
-    ordered = source.in_order(seed, part) if isinstance(source, PairNode) else None
-    if ordered is not None:
-        return ordered
+    # The shuffle of a shuffle is that of the node which it made.
+    node = recorded(source)
+    if isinstance(node, IndexedLeaf):
+        return node.in_order(seed, part)
     return LazyIteratorChain(
         source,
         shuffle_iters=True,

@@ -12,18 +12,17 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import begin
 from touchfs.node.core.iteration import Iteration, Pair
-from touchfs.node.core.iterator_node import kind_of, refuse_state, resolve_iterator_source
+from touchfs.node.core.iterator_node import is_partitioned, kind_of, refuse_state, resolve_iterator_source
 from touchfs.node.core.lhotse_names import refuses
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
-from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
 from touchfs.node.transform.multiplexer import check_weights
-from touchfs.token import State, Token
 
 
 class LazyInfiniteApproximateMultiplexer(PairNode):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import locate
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.pair_node import name_of
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
-from touchfs.token import State, Token
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 
 class LazyMapper(TransformNode):

@@ -10,20 +10,18 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node.core.foreign import begin
 from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import is_partitioned
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
 from touchfs.node.core.sources import SourcesNode
-from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
-from touchfs.token import State
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 
 class LazyIteratorMultiplexer(SourcesNode):

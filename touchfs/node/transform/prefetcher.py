@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
 
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.dataset.sample import Sample
-from touchfs.errors import UsageError
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.node.transform.sample_files import fetch_files
-from touchfs.token import State, Token
+from touchfs.posix.threads import ThreadPool
 
 
 class LazyPrefetcher(BufferingNode):
@@ -62,7 +63,7 @@ class PrefetcherIteration(TransformIteration):
         self.drained = saved.flag("drained")
 
     def walk(self) -> Iterator[Pair]:
-        pool = ThreadPoolExecutor(self.node.threads, "touchfs-prefetch")
+        pool = ThreadPool(self.node.threads, "touchfs-prefetch")
         try:
             while True:
                 while len(self.window) < self.node.ahead and (pair := self._next()) is not None:
@@ -72,9 +73,9 @@ class PrefetcherIteration(TransformIteration):
                     break
                 yield self.window.popleft()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.cancel()
             raise
-        pool.shutdown(wait=False)
+        pool.finish()
 
     def _next(self) -> Pair | None:
         if self.waiting:

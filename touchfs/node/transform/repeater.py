@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.dataset.sample import Sample
-from touchfs.errors import UsageError
 from touchfs.node.audio.sound import with_id
 from touchfs.node.core.foreign import begin
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
-from touchfs.token import State, Token
-
-if TYPE_CHECKING:
-    from touchfs.node.graph.merge import Ranks
 
 # A source may be empty in some epochs. After this many in a row an endless repeater treats it as empty, or it would
 # loop forever. For a source that is empty in half of its epochs that is wrong once in 4 billion times.

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from touchfs.core.errors import TouchfsError
+from touchfs.core.extent import Content, Extent, Memory, Rope
 from touchfs.dataset.sample import Sample
-from touchfs.errors import TouchfsError
-from touchfs.extent import Content, Extent, Memory, Rope
 
 FILE_MAX, BLOCK = 8 << 20, 1 << 20
 

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import is_partitioned
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import SeedOrRng, resolve_seed
 from touchfs.node.core.transform import BufferingNode, TransformIteration
-from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
-from touchfs.token import State, Token
 
 
 class LazyShuffler(BufferingNode):

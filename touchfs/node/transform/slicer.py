@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
-from touchfs.token import State
 
 
 class LazySlicer(TransformNode):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.segments.formats.lines import at_line, fields, seconds
 from touchfs.segments.segment import Segment
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.segments.formats.lines import SIZE_MAX, TEXT_MAX, at_most
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 

@@ -10,9 +10,9 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-from touchfs.control_characters import quote_name
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.control_characters import quote_name
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 
 # The transcript of an hour of speech, on one line, has about 60,000 characters.
 LINE_MAX = 2**20

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.segments.formats.cues import ARROW, CueText, timing
 from touchfs.segments.formats.lines import at_line, lines, shown
 from touchfs.segments.segment import Segment

@@ -22,8 +22,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
 from touchfs.segments.formats.lines import SIZE_MAX, TEXT_MAX, at_line, at_most, lines, seconds, shown
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 

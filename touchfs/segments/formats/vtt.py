@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html import unescape
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.segments.formats.cues import ARROW, CueText, timing
 from touchfs.segments.formats.lines import at_line, lines
 from touchfs.segments.segment import Segment

@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple
 from weakref import WeakSet
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
-from touchfs.names import hex_digest
-from touchfs.posix.paths import shown
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError
+from touchfs.core.location import Location
+from touchfs.core.names import hex_digest
 from touchfs.source.archived.directory import ZipMember, read_directory
-from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.plain import plain_store
 from touchfs.source.store import FileType, Status, StoredFile
 
 # Archives whose directories are kept in memory.
@@ -81,12 +81,14 @@ class Archive:
             with suppress(ChangedError):
                 version.file.open()
                 return version
-        kind, fingerprint = DATA.stat(self._path)
+        store = plain_store(Location.of(self._path))
+        kind, fingerprint = store.stat(self._path)
         if kind is not FileType.FILE:
-            raise SourceError("is no archive, but a directory, a pipe or a device", path=shown(self._path))
-        file = DATA.open(self._path, fingerprint)
+            raise SourceError("is no archive, but a directory, a pipe or a device", path=self._path)
+        file = store.open(self._path, fingerprint)
         file.open()
-        members = read_directory(file)
+        # Of several members of one name, the last one.
+        members = {member.name: member for member in read_directory(file) if member.name}
         self._version = ArchiveVersion(file, members, _directories(members))
         return self._version
 
@@ -94,7 +96,7 @@ class Archive:
         """A file in it. Raises as `current`."""
         version = self.current()
         if (member := version.members.get(name)) is None:
-            raise NotFoundError(f"there is no {name} in the archive", path=shown(self._path))
+            raise NotFoundError(f"there is no {name} in the archive", path=self._path)
         return version, member
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
-from touchfs.errors import ChangedError, SourceError
-from touchfs.extent import Buffer, Source
-from touchfs.names import hex_digest
-from touchfs.posix.paths import shown
-from touchfs.posix.paths.chains import InArchive
+from touchfs.core.errors import ChangedError, SourceError
+from touchfs.core.extent import Buffer, Source
+from touchfs.core.names import hex_digest
+from touchfs.core.urls import InArchive, shown
 from touchfs.source.archived.archive import Archive, archive_at
 from touchfs.source.archived.directory import ZipMember, find_data, inflate
 from touchfs.source.fingerprint import Fingerprint
@@ -101,8 +100,11 @@ class ArchivedFile:
         if opened is not None and opened.archive.is_verified:
             return opened
         version, member = self._archive.member(self._place.name)
+        if not self._is_expected(version.fingerprint_of(member)):
+            self._archive.look()  # another process may have seen a newer version within the last second
+            version, member = self._archive.member(self._place.name)
         found = version.fingerprint_of(member)
-        if self._fingerprint is not None and not self._fingerprint.matches(found):
+        if not self._is_expected(found):
             raise ChangedError("the archive was replaced or changed since it was indexed", path=self.path)
         if opened is None or opened.archive is not version.file:
             if member.is_encrypted:
@@ -116,6 +118,9 @@ class ArchivedFile:
         self._fingerprint = found
         self._opened = opened
         return opened
+
+    def _is_expected(self, found: Fingerprint) -> bool:
+        return self._fingerprint is None or self._fingerprint.matches(found)
 
     def _decompressed(self, archive: StoredFile, member: ZipMember, fingerprint: Fingerprint) -> Source:
         # Not the name that `scratch_name` gives to what is decompressed from it, as of a `.tar.gz`. The fingerprint may

@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from touchfs.errors import NotFoundError, SourceError
-from touchfs.extent.file_object import FileObject
-from touchfs.posix.paths import absolute, check_url, climbs, shown
-from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.core.errors import NotFoundError, SourceError
+from touchfs.core.extent.file_object import FileObject
+from touchfs.core.location import Location
+from touchfs.core.urls import InArchive, climbs
 from touchfs.source.archived.archive import archive_at
 from touchfs.source.archived.file import ArchivedFile
 from touchfs.source.fingerprint import Fingerprint
@@ -35,14 +35,14 @@ class _ArchiveEntry(NamedTuple):
 
 
 class ArchiveStore:
-    """Files in archives of another store. Paths have either form of `touchfs.posix.paths.chains`."""
+    """Files in archives of another store. Paths have either form of `touchfs.core.urls`."""
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
         """See `Store.list`."""
         place = _place(directory)
         version = archive_at(place.archive).look()
         if (names := version.directories.get(place.name)) is None:
-            raise NotFoundError("there is no such directory in the archive", path=shown(directory))
+            raise NotFoundError("there is no such directory in the archive", path=directory)
         found = {name: version.status(os.path.join(place.name, name)) for name in sorted(names)}
         return [_ArchiveEntry(name, status) for name, status in found.items() if status is not None]
 
@@ -51,7 +51,7 @@ class ArchiveStore:
         place = _place(path)
         status = archive_at(place.archive).look().status(place.name)
         if status is None:
-            raise NotFoundError("there is no such file or directory in the archive", path=shown(path))
+            raise NotFoundError("there is no such file or directory in the archive", path=path)
         return status
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> ArchivedFile:
@@ -62,8 +62,8 @@ class ArchiveStore:
         """See `Store.open_beneath`. Archives have no links, so the path decides."""
         parts = path.split("/")
         if "://" in path or climbs(path) or not all(parts) or "." in parts:
-            raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
-        return self.open(os.path.join(absolute(root), path), fingerprint)
+            raise SourceError("the path leads out of its directory", path=os.path.join(root, path))
+        return self.open(os.path.join(Location.of(root).path, path), fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
@@ -72,10 +72,9 @@ class ArchiveStore:
 
 def _place(path: str) -> InArchive:
     """The place that a path of either form names. Raises UsageError."""
-    check_url(path)
-    place = parse_in_archive(absolute(path))
+    place = Location.parse(path).inside
     if place is None:
-        raise SourceError("does not name a file in an archive", path=shown(path))
+        raise SourceError("does not name a file in an archive", path=path)
     return place
 
 

@@ -2,7 +2,7 @@
 
 A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
 fetched ahead of him (`read_ahead.py`). The first small read anywhere else in a block gets a small piece, and the second
-one the whole block: whoever reads here and there moves an eighth of the bytes, and whoever comes to read all samples in
+one the whole block: random reads move an eighth of the bytes, and a reader of all samples in
 any order pays at most one short request more for each block.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import uuid4
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import on_loop, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, Version

@@ -1,4 +1,4 @@
-"""Calls of clients of stores: they run on fsspec's loop, and whoever needs one waits for it no longer than he may.
+"""Calls of clients of stores: they run on fsspec's loop, and callers wait up to their deadline.
 
 A caller is answered in time whatever a client does: also if it never gives the loop back, or hangs in a thread.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, TypeVar
 
-from touchfs.errors import SourceTimeoutError
-from touchfs.posix.paths import shown
-from touchfs.posix.threads import start_thread
+from touchfs.core.errors import SourceTimeoutError
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.posix.threads import start_call
 from touchfs.source.remote.options import StorageOptions
 
 T = TypeVar("T")
@@ -22,9 +21,9 @@ T = TypeVar("T")
 _EARLIER, _EARLIER_SECONDS = 0.1, 1.0
 # A call that is in time ends by itself at its deadline, and says why. It is waited for a moment longer than that.
 _LATER_SECONDS = 0.05
-# By URL, the time until which reads of a file fail at once, after a time-out.
-_SILENT: dict[str, float] = {}
 _SILENT_SECONDS, _SILENT_MAX = 1.0, 1024
+# By URL, the time until which reads of a file fail at once, after a time-out.
+_SILENT: BoundedCache[str, float] = BoundedCache(_SILENT_MAX)
 
 
 def deadline_from_now() -> float:
@@ -54,14 +53,12 @@ def result_in_time(future: concurrent.futures.Future[T], url: str, deadline: flo
     nobody waits for the same file: else one read would take the time several times.
     """
     now = monotonic()
-    is_silent = now < _SILENT.get(url, 0)
+    is_silent = now < (_SILENT.find(url) or 0)
     try:
         return future.result(0 if is_silent else max(deadline - now, 0) + _LATER_SECONDS)
     except (TimeoutError, SourceTimeoutError) as error:
         if not is_silent:
-            if len(_SILENT) >= _SILENT_MAX:
-                _SILENT.clear()
-            _SILENT[url] = monotonic() + _SILENT_SECONDS
+            _SILENT.keep(url, monotonic() + _SILENT_SECONDS)
         if isinstance(error, SourceTimeoutError):
             raise
         raise timeout_error(url) from error
@@ -70,26 +67,9 @@ def result_in_time(future: concurrent.futures.Future[T], url: str, deadline: flo
 def timeout_error(url: str, reason: str | None = None) -> SourceTimeoutError:
     """The error of a store that was not able to answer in time, and why it was not as far as it said."""
     cause = "" if reason is None else f"; at last: {reason}"
-    return SourceTimeoutError(f"the store does not answer in time{cause}", path=shown(url))
+    return SourceTimeoutError(f"the store does not answer in time{cause}", path=url)
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function that may block, in a thread of its own. If it hangs, the process can end nevertheless."""
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            result = function(*arguments)
-        except BaseException as error:  # noqa: BLE001  every error goes to the caller
-            _resolve(future.set_exception, error)
-        else:
-            _resolve(future.set_result, result)
-
-    start_thread(run, name="store-call")
-    return await asyncio.wrap_future(future)
-
-
-def _resolve(resolve: Callable[[Any], None], outcome: object) -> None:
-    """Nobody waits any more for a future that was cancelled."""
-    with contextlib.suppress(concurrent.futures.InvalidStateError):
-        resolve(outcome)
+    return await asyncio.wrap_future(start_call(function, *arguments, name="store-call"))

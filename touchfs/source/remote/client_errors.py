@@ -8,13 +8,13 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
-from touchfs.posix.paths import shown, without_secrets
+from touchfs.core.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
+from touchfs.core.urls import without_secrets
 
 FORBIDDEN, MISSING, TIMED_OUT, CHANGED, TOO_MANY, SERVER_ERROR = 403, 404, 408, 412, 429, 500
 # S3 has status 400 for these, too, and its own clients try again.
 _PASSING = frozenset({"RequestTimeout", "RequestTimeoutException", "PriorRequestNotComplete"})
-# Classes of errors of connections that are no OSError: of aiohttp, botocore, Azure's client, the Hub's and paramiko.
+# Classes of errors of connections that are no OSError: of aiohttp, botocore, Azure's client and the Hub's.
 # Their other errors, as of missing credentials, do not pass.
 _CONNECTION_ERRORS = frozenset(
     (
@@ -25,7 +25,6 @@ _CONNECTION_ERRORS = frozenset(
         "HTTPClientError",
         "ServiceRequestError",
         "ServiceResponseError",
-        "SSHException",
         "TransportError",
     )
 )
@@ -43,19 +42,19 @@ def converted_errors(url: str) -> Iterator[None]:
     except TouchfsError:
         raise
     except FileNotFoundError as error:
-        raise NotFoundError("no such file or directory", path=shown(url)) from error
+        raise NotFoundError("no such file or directory", path=url) from error
     except TimeoutError as error:
-        raise SourceTimeoutError("the store does not answer in time", path=shown(url)) from error
+        raise SourceTimeoutError("the store does not answer in time", path=url) from error
     except Exception as error:
         if isinstance(error, PermissionError) or type(error).__name__ in _NO_ACCESS:
             message = "the store allows no access: are its credentials set?"
-            raise SourceError(message, path=shown(url)) from error
-        raise SourceError(f"cannot be read: {reason_of(error)}", path=shown(url)) from error
+            raise SourceError(message, path=url) from error
+        raise SourceError(f"cannot be read: {reason_of(error)}", path=url) from error
 
 
 def changed_error(url: str) -> ChangedError:
     """The error of a file that is no longer the one that was indexed or opened."""
-    return ChangedError("was replaced or changed since it was indexed", path=shown(url))
+    return ChangedError("was replaced or changed since it was indexed", path=url)
 
 
 def reason_of(error: BaseException) -> str:

@@ -6,16 +6,17 @@ A client's connections belong to its process and to fsspec's thread in it. A for
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from touchfs.errors import MissingExtraError, SourceError, TouchfsError, UsageError
-from touchfs.extras import install_hint
-from touchfs.format.braces import BracePattern, parse_braces
-from touchfs.posix.made_once import MadeOnce
-from touchfs.posix.paths import check_url, kept_queries, shown, with_slash, with_small_scheme
+from touchfs.core.errors import MissingExtraError, SourceError, TouchfsError, UsageError
+from touchfs.core.extras import install_hint
+from touchfs.core.location import Location, kept_queries, with_slash
+from touchfs.core.urls import shown
+from touchfs.format.braces import parse_braces
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.remote.client_errors import reason_of
 from touchfs.source.remote.options import StorageOptions, given_options, options_text, start_of
 from touchfs.source.remote.protocols import Place
@@ -26,6 +27,8 @@ from touchfs.source.remote.protocols.redirects import SessionGuard, careful_sess
 from touchfs.source.remote.protocols.sftp import sftp_client
 
 CLIENTS_KEPT = 64
+# Some hundred bytes each.
+_URLS_KEPT = 4096
 _HTTP = frozenset({"http", "https"})
 # Extras of ours by scheme.
 _EXTRAS = {
@@ -51,34 +54,35 @@ def resolve(url: str, options: Mapping[str, Any] | None = None, guard: SessionGu
 
     Raises UsageError, or MissingExtraError if its client is not installed.
     """
-    check_url(url)
-    url = with_small_scheme(url)
+    url = _checked(url)
     given = options_text(options) if options else given_options(url)
     key = _ClientKey(start_of(url), StorageOptions.configured(), given, guard)
     client = _CLIENTS.get(key, lambda: _make_client(key))
     return Place(client, client._strip_protocol(with_query(with_slash(url))))
 
 
+@lru_cache(_URLS_KEPT)
+def _checked(url: str) -> str:
+    """The URL as its client gets it. Raises UsageError. Each request asks, and none may wait for a disk."""
+    return Location.parse(url).path
+
+
 def with_query(url: str) -> str:
     """The URL with the query that `keep_query` has taken off it, or off a name with braces that it is a member of."""
     queries = kept_queries()
-    query = queries.get(url) or next((query for kept, query in queries.items() if _is_member(url, kept)), None)
+    query = queries.get(url) or next((query for kept, query in queries.items() if url in _members(kept)), None)
     return url if query is None else f"{url}?{query}"
 
 
-def _is_member(url: str, kept: str) -> bool:
-    pattern = _pattern(kept)
-    return pattern is not None and url in pattern
-
-
 @lru_cache
-def _pattern(kept: str) -> BracePattern | None:
-    """The pattern of a URL whose braces come after its host; None if it is none."""
+def _members(kept: str) -> frozenset[str]:
+    """The names that a URL stands for whose braces come after its host."""
     try:
         pattern = parse_braces(kept)
     except UsageError:  # of so many names none is asked for
-        return None
-    return pattern if pattern is not None and "/" in pattern.prefix.partition("://")[2] else None
+        return frozenset()
+    is_ours = pattern is not None and "/" in pattern.prefix.partition("://")[2]
+    return frozenset(pattern or ()) if is_ours else frozenset()
 
 
 class _ClientKey(NamedTuple):
@@ -90,21 +94,18 @@ class _ClientKey(NamedTuple):
     guard: SessionGuard | None
 
 
-class _Clients(MadeOnce[_ClientKey, Any]):
-    """The clients of this process."""
-
-    def __init__(self) -> None:
-        # To close a connection of the parent would close it there, too, so a child never lets go of them.
-        self._of_parent: list[Any] = []
-        super().__init__(CLIENTS_KEPT)
-
-    def _forked(self) -> None:
-        self._of_parent.append(self._made)
-        self._made = OrderedDict()
-        super()._forked()
+# The clients of this process.
+_CLIENTS: BoundedCache[_ClientKey, Any] = BoundedCache(CLIENTS_KEPT)
+# To close a connection of the parent would close it there, too, so a child never lets go of them.
+_OF_PARENTS: list[Any] = []
 
 
-_CLIENTS = _Clients()
+def _forked() -> None:
+    _OF_PARENTS.append(_CLIENTS.items())
+    _CLIENTS.forget()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _make_client(key: _ClientKey) -> Any:
@@ -124,11 +125,11 @@ def _make_client(key: _ClientKey) -> Any:
         if (extra := _EXTRAS.get(scheme)) is None:
             raise MissingExtraError(f"{shown(key.start)}: {error}") from error
         message = f"reading {scheme}:// needs the {extra} extra: `{install_hint(extra)}`"
-        raise MissingExtraError(message, path=shown(key.start)) from error
+        raise MissingExtraError(message, path=key.start) from error
     except TouchfsError:
         raise
     except Exception as error:  # each client has errors of its own for options and credentials
-        raise SourceError(f"no client for it: {reason_of(error)}", path=shown(key.start)) from error
+        raise SourceError(f"no client for it: {reason_of(error)}", path=key.start) from error
     return client
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from touchfs.errors import SourceError
-from touchfs.extent import Buffer
-from touchfs.posix.paths import shown
+from touchfs.core.errors import SourceError
+from touchfs.core.extent import Buffer
+from touchfs.core.urls import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now

@@ -1,4 +1,4 @@
-"""Pieces that are being fetched. Whoever wants one that is on its way waits for it, so each is asked for once.
+"""Pieces that are being fetched. A second reader of a piece waits for the first request, so each is asked for once.
 
 Pieces side by side are one request, up to `REQUEST_MAX` bytes, and all requests of a read are sent at once.
 """

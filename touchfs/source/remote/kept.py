@@ -17,9 +17,10 @@ from functools import partial
 from time import monotonic, time_ns
 from typing import NamedTuple
 
-from touchfs.errors import SourceError, TouchfsError
-from touchfs.extent import Buffer
-from touchfs.names import hex_digest
+from touchfs.core.errors import SourceError, TouchfsError
+from touchfs.core.extent import Buffer
+from touchfs.core.names import hex_digest
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.scratch.source import ScratchValue
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
@@ -28,7 +29,7 @@ from touchfs.source.scratch.write_behind import WRITE_BEHIND
 MEMORY_MAX, OPEN_MAX = 64 << 20, 8192
 # The interval at which access times are set.
 USED_SECONDS = 60.0
-# A store that has no room for a piece is not asked again for so long: to look for room, it counts all its files.
+# A store that has no room for a piece is not asked again for this time: to look for room, it counts all its files.
 _REFUSED_SECONDS = 1.0
 
 
@@ -59,14 +60,13 @@ class _RefusedPiece(NamedTuple):
 
 
 class KeptPieces:
-    """All pieces that this process has in memory or open. Safe for several threads: the lock is for changes, which are
-    more than one step. Memory gives up the pieces that were read least recently.
+    """All pieces that this process has in memory or open. Safe for several threads: the lock is for changes of
+    what is open, which are more than one step.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory: OrderedDict[FilePiece, memoryview] = OrderedDict()
-        self._bytes = 0
+        self._memory: BoundedCache[FilePiece, memoryview] = BoundedCache(MEMORY_MAX, len)
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
         self._touch_at = 0.0
         self._refusal: _RefusedPiece | None = None  # the last one
@@ -131,21 +131,14 @@ class KeptPieces:
 
     def in_memory(self, piece: FilePiece) -> memoryview | None:
         """A piece that is in memory."""
-        data = self._memory.get(piece)
-        if data is not None:
-            if (value := self._open.get(piece)) is not None:
-                value.is_used = True
-            with suppress(KeyError):  # another thread has just evicted it
-                self._memory.move_to_end(piece)
+        data = self._memory.find(piece)
+        if data is not None and (value := self._open.get(piece)) is not None:
+            value.is_used = True
         return data
 
     def remember(self, piece: FilePiece, data: memoryview) -> None:
         """Have a piece in memory."""
-        with self._lock:
-            self._bytes += len(data) - len(self._memory.pop(piece, b""))
-            self._memory[piece] = data
-            while self._bytes > MEMORY_MAX:
-                self._bytes -= len(self._memory.popitem(last=False)[1])
+        self._memory.keep(piece, data)
 
     def offer(self, piece: FilePiece, data: memoryview) -> bool:
         """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
@@ -155,9 +148,8 @@ class KeptPieces:
 
     def forget(self) -> None:
         """Have no piece in memory or open any more."""
+        self._memory.forget()
         with self._lock:
-            self._memory.clear()
-            self._bytes = 0
             for value in self._open.values():
                 value.close()
             self._open.clear()

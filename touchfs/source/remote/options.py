@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.core.errors import UsageError
 from touchfs.posix.private_file import read_private
 
 OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
@@ -44,7 +44,7 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 # A URL with a user or a query, `user:password@host` without a scheme, and a named secret: `{"Authorization": "…"}`. The
-# name of a host, as in `http://keys:9000`, is none.
+# name of a host, as in `http://keys:9000`, is not one.
 _SECRET_VALUE = re.compile(
     r"://.*[@?]|^[^/@:]+:[^@]*@"
     r"|^(?!\w+://).*(key|secret|token|passw(or)?d|authorization|credential|signature)\w*[\"']?\s*[:=]",

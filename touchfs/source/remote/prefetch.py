@@ -1,8 +1,8 @@
 """Fetching whole files before anybody reads them: each block that is not kept yet is fetched, and kept on the disk.
 
 The requests of all files share one window, so many small files are fetched as quickly as a large one. No file is looked
-at first: a request is for the version that was indexed. What is kept is not fetched again, so whoever was interrupted
-goes on where he was.
+at first: a request is for the version that was indexed. What is kept is not fetched again, so after an
+interruption it goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from touchfs.errors import SourceError, TouchfsError, UnwritableError
-from touchfs.posix.paths import is_url
+from touchfs.core.errors import SourceError, TouchfsError, UnwritableError
+from touchfs.core.location import Location
 from touchfs.source.pace import Pace
 from touchfs.source.remote.blocks import BLOCK, RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now, result_in_time
@@ -29,7 +29,7 @@ from touchfs.source.scratch.value import VALUE_START
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.source.store import StoredFile
 
-# The interval of looks at what waits for the disk. A disk that has kept nothing for so long is not waited for.
+# Seconds between looks at pending writes, and how long to wait for a disk that writes nothing.
 _DISK_SECONDS, _STILL_SECONDS = 0.01, 5.0
 _PER_REQUEST = REQUEST_MAX // BLOCK
 
@@ -58,7 +58,7 @@ def remote_files(files: Iterable[StoredFile]) -> list[UrlFile]:
     for file in files:
         if isinstance(file, UrlFile):
             found[file.path] = file
-        elif is_url(file.path):
+        elif Location.of(file.path).is_url:
             raise SourceError("cannot be fetched ahead: it is in an archive", path=file.path)
     return list(found.values())
 

@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from touchfs.errors import SourceError, TouchfsError
-from touchfs.posix.paths import shown
+from touchfs.core.errors import SourceError, TouchfsError
+from touchfs.core.urls import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time, timeout_error
 from touchfs.source.remote.client_errors import (

@@ -2,7 +2,7 @@
 
 A file may have several readers, and a read does not say whose it is. So the ends of the last reads are remembered, and
 a read that begins near one of them goes on there: the kernel asks a little out of order, and readers of samples skip
-headers. Whoever has read 1 MiB or more in order, besides his largest read, gets twice as much ahead as he has read, up
+headers. After 1 MiB of reads in order, besides the largest read, twice as much as was read is fetched ahead, up
 to 32 MiB: so a sample, or a page of a table, has nothing fetched behind it, and a reader of a whole shard has eight
 requests of 4 MiB on their way.
 

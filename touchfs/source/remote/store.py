@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from touchfs.errors import NotFoundError, SourceError
-from touchfs.extent.file_object import FileObject
-from touchfs.posix.paths import beneath, climbs, shown, speaks_http
+from touchfs.core.errors import NotFoundError, SourceError
+from touchfs.core.extent.file_object import FileObject
+from touchfs.core.location import Location
+from touchfs.core.urls import climbs, shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.file import UrlFile
@@ -56,10 +57,10 @@ class RemoteStore:
         own = place.path.rstrip("/")
         names = {each["name"].rstrip("/"): each for each in listed}
         if list(names) == [own] and names[own]["type"] == "file":
-            raise NotFoundError("not a directory", path=shown(directory))
+            raise NotFoundError("not a directory", path=directory)
         # A page of links has others, too: to be sorted differently, and to elsewhere.
         within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
-        is_page = speaks_http(directory)
+        is_page = Location.of(directory).speaks_http
         has_empty = any(each["type"] == "directory" and each["name"].rstrip("/") == own for each in listed)
         if has_empty and place.client.async_impl and not is_page:
             _warn_of_empty_part(directory, own)
@@ -86,10 +87,11 @@ class RemoteStore:
         """See `Store.open_beneath`. Stores have no links, so the path decides."""
         parts = path.split("/")
         if path.startswith("/") or "://" in path or climbs(path) or not all(parts) or "." in parts:
-            raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
-        if not (speaks_http(root) or _can_name(root, path)):
-            raise SourceError("the client of its store cannot ask for this name", path=shown(os.path.join(root, path)))
-        return UrlFile(beneath(root, path), fingerprint)
+            raise SourceError("the path leads out of its directory", path=os.path.join(root, path))
+        location = Location.of(root)
+        if not (location.speaks_http or _can_name(root, path)):
+            raise SourceError("the client of its store cannot ask for this name", path=os.path.join(root, path))
+        return UrlFile(location.beneath(path), fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""

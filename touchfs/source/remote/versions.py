@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import uuid4
 
-from touchfs.errors import SourceError
-from touchfs.posix.paths import shown
+from touchfs.core.errors import SourceError
+from touchfs.core.urls import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote import SESSION_VARIABLE
 from touchfs.source.remote.options import StorageOptions
@@ -39,7 +39,7 @@ def status_of(info: Mapping[str, Any]) -> Status:
         return Status(FileType.DIRECTORY, Fingerprint(0, 0))
     size = info.get("size")
     if not isinstance(size, int):
-        raise SourceError("the store does not tell its size", path=shown(str(info.get("name", ""))))
+        raise SourceError("the store does not tell its size", path=str(info.get("name", "")))
     etag = next((_with_quotes(name, str(info[name])) for name in _ETAGS if info.get(name)), None)
     modified = next((info[name] for name in _TIMES if info.get(name)), None)
     # The time is not looked at where there is an etag: copies of one version may have several.

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 
-from touchfs.errors import UntrustedError
+from touchfs.core.errors import UntrustedError
 from touchfs.posix.trust import check_trusted_file, open_trusted_unique
 
 

@@ -7,8 +7,8 @@ import os
 import time
 from contextlib import suppress
 
-from touchfs.errors import SourceError
-from touchfs.extent import Buffer
+from touchfs.core.errors import SourceError
+from touchfs.core.extent import Buffer
 from touchfs.source.local import LocalFile
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.scratch.value import VALUE_START, open_value
@@ -33,7 +33,7 @@ class ScratchSource(LocalFile):
 class ScratchValue(LocalFile):
     """A value of the scratch store, by its path, or by the descriptor that it was written to. It is verified whenever
     it is opened by its path, then read in parts: it never changes. It can be read even if somebody removes it. Each
-    method raises SourceError if it is not there or damaged. Whoever reads it sets `is_used`.
+    method raises SourceError if it is not there or damaged. Its reader sets `is_used`.
     """
 
     __slots__ = ("_written", "is_used")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from touchfs.errors import SourceError, UntrustedError
+from touchfs.core.errors import SourceError, UntrustedError
 from touchfs.posix.atomic import TEMPORARY_PREFIX
 from touchfs.posix.trust import check_trusted_file, make_directory, open_for_update
 from touchfs.source.scratch.account import Account

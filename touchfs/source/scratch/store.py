@@ -27,7 +27,7 @@ Blocks of data at URLs are values here, because no kept library does what they n
   opened, and only if it is asked to; its requests have no condition, so a file may become a mixture of two versions.
 - fsspec's `filecache` and `simplecache` copy whole files.
 - diskcache has a limit that processes share, but no checksums, and each look is a query of a SQLite database, which
-  must not wait for a writer on the loop of a mount. It unpickles what the database says, so whoever may write to the
+  must not wait for a writer on the loop of a mount. It unpickles what the database says, so anyone who may write to the
   directory can run code of his.
 """
 
@@ -42,8 +42,8 @@ from functools import lru_cache
 
 import platformdirs
 
-from touchfs.errors import SourceError, UntrustedError
-from touchfs.extent import Buffer
+from touchfs.core.errors import SourceError, UntrustedError
+from touchfs.core.extent import Buffer
 from touchfs.limits import parse_size
 from touchfs.posix.trust import check_trusted_directory
 from touchfs.source.counts import count
@@ -149,7 +149,7 @@ class Scratch:
             os.close(descriptor)
 
     def keep_open(self, name: str, value: Buffer) -> int | None:
-        """As `keep`. Returns a descriptor of the value, or None if it was kept already."""
+        """Like `keep`. Returns a descriptor of the value, or None if it was kept already."""
         with converted_errors(self.directory), self._space.unfinished_file(name + _VALUE) as descriptor:
             if self.kept(name) is not None:
                 return None

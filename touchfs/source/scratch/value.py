@@ -6,7 +6,7 @@ import os
 import struct
 import zlib
 
-from touchfs.extent import Buffer
+from touchfs.core.extent import Buffer
 from touchfs.source.scratch.file import open_complete
 
 # Header of a value: magic, crc32 of its bytes, their number.

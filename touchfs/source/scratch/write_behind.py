@@ -1,4 +1,4 @@
-"""Work that is done behind an answer: whoever asked need not wait for it.
+"""Work that is done after the answer: the reader does not wait for it.
 
 One thread of a process does it, in order. A process that ends or forks finishes it first, so that no lock that it holds
 is shared with a copy of the process; but it does not wait for ever for a disk that hangs. If the process is killed, the
@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from touchfs.errors import SourceError
+from touchfs.core.errors import SourceError
 from touchfs.posix.threads import start_thread
 
 # Bytes that may wait. Above that, the caller does the work itself.

@@ -1,1 +1,1 @@
-"""Open Lance datasets: versions of them, rows, blobs and errors, in this process or in one of its own."""
+"""Open Lance datasets: versions of them, rows, blobs, errors and forms, in this process or in one of its own."""

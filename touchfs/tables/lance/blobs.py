@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from touchfs.errors import FormatError
-from touchfs.posix.paths import is_url
+from touchfs.core.errors import FormatError
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
 
@@ -44,7 +43,7 @@ def check_blobs(table: LanceTable) -> None:
     columns = blob_columns(table.schema)
     if not columns:
         return
-    root = None if is_url(table.path) else os.path.join(os.path.realpath(table.path), "")
+    root = None if table.location.is_url else os.path.join(table.location.resolved, "")
     with lance_errors(table.path):
         for batch in table.dataset.to_batches(columns=columns, blob_handling="blobs_descriptions"):
             for uri in _uris(batch):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.tables.field_paths import Path
+from touchfs.core.errors import FormatError
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.json_rows import take_rows
-from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.values.field_paths import Path
 from touchfs.tables.values.json_values import json_values
+from touchfs.tables.values.pyarrow_errors import pyarrow_errors
 
 if TYPE_CHECKING:
     import pyarrow

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from touchfs.errors import NotFoundError
-from touchfs.extent import drive
-from touchfs.format.lance_manifest import LanceManifest, read_manifest
-from touchfs.posix.paths import absolute, is_url
+from touchfs.core.errors import NotFoundError
+from touchfs.core.extent import drive
+from touchfs.core.location import Location
 from touchfs.posix.published import HeldDirectory
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.tables.lance.manifest import LanceManifest, read_manifest
 from touchfs.tables.lance.open import DATASETS, OpenVersion
 from touchfs.tables.lance.versions import VERSIONS, gone, manifest_names, manifests
 
@@ -43,12 +43,14 @@ class LanceTable:
     def __init__(
         self, path: str | HeldDirectory, version: int | None = None, manifest: Fingerprint | None = None
     ) -> None:
-        self.path = path.place if isinstance(path, HeldDirectory) else absolute(path) if is_url(path) else path
+        location = Location.of(path.place if isinstance(path, HeldDirectory) else path)
+        self.location = location.absolute if location.is_url else location
+        self.path = self.location.path
         self._directory = None if isinstance(path, str) else path
         self._version = version
         self._manifest = manifest
         if self._directory is not None:
-            weakref.finalize(self, DATASETS.drop_replaced, os.path.abspath(self.path)).atexit = False
+            weakref.finalize(self, DATASETS.drop_replaced, self.location.absolute).atexit = False
 
     @property
     def version(self) -> int:
@@ -106,7 +108,7 @@ class LanceTable:
 
     @property
     def _open(self) -> OpenVersion:
-        return DATASETS.open((absolute(self.path), *self.pin()), self)
+        return DATASETS.open((self.location.absolute, *self.pin()), self)
 
     @property
     def where(self) -> str:

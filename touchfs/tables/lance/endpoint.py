@@ -17,14 +17,14 @@ import re
 import secrets
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from touchfs.errors import NotFoundError, TouchfsError
+from touchfs.core.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -102,21 +102,15 @@ class _Served:
         self.url = url
         self.name = url, version, manifest
         self._manifests = {f"{VERSIONS}/{name}": manifest for name in manifest_names(version)}
-        self._lock = threading.Lock()
-        self._files: OrderedDict[str, StoredFile] = OrderedDict()
+        self._files: BoundedCache[str, StoredFile] = BoundedCache(_FILES_KEPT)
 
     def open(self, name: str) -> StoredFile:
         """A file by its name in the dataset. Raises as `StoredFile.open`."""
-        with self._lock:
-            if (file := self._files.get(name)) is not None:
-                self._files.move_to_end(name)
-        if file is None:
-            file = DATA.open_beneath(self.url, name, self._manifests.get(name))
-            file.open()
-            with self._lock:
-                self._files[name] = file
-                if len(self._files) > _FILES_KEPT:
-                    self._files.popitem(last=False)
+        return self._files.get(name, lambda: self._open(name))
+
+    def _open(self, name: str) -> StoredFile:
+        file = DATA.open_beneath(self.url, name, self._manifests.get(name))
+        file.open()
         return file
 
 
@@ -157,9 +151,13 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64  # Lance's threads connect all at once
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. Where none can be started, Lance is disconnected and asks again."""
+        start_thread(self.process_request_thread, request, client_address, name="lance-request")
+
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that went away."""
-        if not isinstance(sys.exception(), OSError):
+        """Say nothing of a client that went away, or that will ask again."""
+        if not isinstance(sys.exception(), OSError | SourceError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
@@ -220,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: whoever reads gets the error."""
+        """Log nothing: the reader gets the error."""
 
 
 def _span(text: str | None, size: int) -> tuple[int, int]:

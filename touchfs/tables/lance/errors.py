@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from touchfs.errors import FormatError, SourceError, TouchfsError
+from touchfs.core.errors import FormatError, SourceError, TouchfsError
 
-# Where Lance finds a dataset at a URL (`endpoint`): whoever knows it can read the data.
+# Where Lance finds a dataset at a URL (`endpoint`): who knows it can read the data.
 _ADDRESS = re.compile(r"(?:http://127\.0\.0\.1:\d+|s3:/)/[0-9a-f]{32}/\d+/?")
 # The last error of each dataset at a URL, and when it was. Lance knows only that a request of its own has failed.
 _PROBLEMS: dict[str, tuple[float, TouchfsError]] = {}

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from touchfs.errors import SourceError, TouchfsError
+from touchfs.core.errors import SourceError, TouchfsError
 
 if TYPE_CHECKING:
     import pyarrow

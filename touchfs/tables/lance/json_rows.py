@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from touchfs.tables.field_paths import Path
 from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.values.field_paths import Path
 from touchfs.tables.values.json_values import row_lines
 
 if TYPE_CHECKING:

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
-from touchfs.extras import load_lance
+from touchfs.core.errors import FormatError, NotFoundError, SourceError, map_os_errors
+from touchfs.core.extras import load_lance
+from touchfs.core.location import Location
+from touchfs.posix.atomic import is_at
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.links import check_links
-from touchfs.posix.made_once import MadeOnce
-from touchfs.posix.paths import is_url
-from touchfs.posix.published import hold_directory, is_at
+from touchfs.posix.published import hold_directory
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.tables.lance.errors import lance_errors
 from touchfs.tables.lance.gather import Gatherer
-from touchfs.tables.lance.stored import check_stored
 from touchfs.tables.lance.versions import check_manifest
 
 if TYPE_CHECKING:
@@ -41,13 +40,13 @@ METADATA_CACHE_SIZE = INDEX_CACHE_SIZE = 64 << 20
 class OpenVersion:
     """An open version, and the rows that threads wait for."""
 
-    def __init__(self, path: str, version: int, manifest: Fingerprint, where: str) -> None:
-        self._path = path
+    def __init__(self, location: Location, version: int, manifest: Fingerprint, where: str) -> None:
+        self._path = location.path
         self._directory: int | None = None
-        if is_url(path):
+        if location.is_url:
             from touchfs.tables.lance.endpoint import address_of  # local datasets need none
 
-            address = address_of(path, version, manifest)
+            address = address_of(self._path, version, manifest)
             self._open(address.uri, version, address.storage_options)
         else:
             self._open_local(version, manifest, where)
@@ -64,7 +63,7 @@ class OpenVersion:
         except BaseException:
             os.close(directory)
             raise
-        weakref.finalize(self.dataset, os.close, directory).atexit = False  # whoever has the dataset can read it
+        weakref.finalize(self.dataset, os.close, directory).atexit = False  # a process that has the dataset can read it
         self._directory = directory
 
     def _open(self, uri: str, version: int, storage_options: dict[str, str] | None = None) -> None:
@@ -123,7 +122,7 @@ def _has_column(schema: pyarrow.Schema, name: str) -> bool:
     return True
 
 
-_Name = tuple[str, int, Fingerprint]
+_Name = tuple[Location, int, Fingerprint]
 
 
 class _Table(Protocol):
@@ -136,19 +135,20 @@ class _Table(Protocol):
         ...
 
 
-class OpenVersions(MadeOnce[_Name, OpenVersion]):
-    """The open datasets of a process, each by a path, a version, and a manifest."""
+class OpenVersions:
+    """The open datasets of a process, each by an absolute location, a version, and a manifest."""
 
     def __init__(self) -> None:
         self._of_parents: list[object] = []
         self._was_used = self._is_fork_of_user = False
-        super().__init__(DATASETS_KEPT)
+        self._kept: BoundedCache[_Name, OpenVersion] = BoundedCache(DATASETS_KEPT)
+        self.forget = self._kept.forget
+        os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._of_parents.append(self._made)
-        self._made = OrderedDict()
+        self._of_parents.append(self._kept.items())
+        self.forget()
         self._is_fork_of_user = self._was_used
-        super()._forked()
 
     def open(self, name: _Name, table: _Table) -> OpenVersion:
         """The open dataset of a table. It is opened if it is not open."""
@@ -156,30 +156,20 @@ class OpenVersions(MadeOnce[_Name, OpenVersion]):
             problem = "Lance was used before this process was forked, and does not survive that"
             raise SourceError(f"{problem}: start processes by spawn or forkserver", path=table.path)
         self._was_used = True
-        return self.get(name, lambda: OpenVersion(*name, table.where))
+        return self._kept.get(name, lambda: OpenVersion(*name, table.where))
 
-    def drop_replaced(self, path: str) -> None:
-        """Close datasets that were at a path and are not any more, so that their directories can be removed.
+    def drop_replaced(self, location: Location) -> None:
+        """Close datasets that were at a location and are not any more, so that their directories can be removed.
 
-        Whoever still reads one of them opens it again. The garbage collector may call this anywhere, so it never waits.
+        A reader of one of them opens it again. The garbage collector may call this anywhere.
         """
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            names = [name for name, opened in self._made.items() if name[0] == path and not opened.is_current]
-            dropped = [self._made.pop(name) for name in names]
-        finally:
-            self._lock.release()
-        del dropped  # without a lock, as in `get`
+        for name, opened in self._kept.items():
+            if name[0] == location and not opened.is_current:
+                self._kept.pop(name)
 
 
 # The datasets that this process has open.
 DATASETS = OpenVersions()
-
-
-def forget_datasets() -> None:
-    """Close the datasets that this process has open. Tables open them again."""
-    DATASETS.forget()
 
 
 def _open_directory(path: str, where: str) -> int:
@@ -187,3 +177,34 @@ def _open_directory(path: str, where: str) -> int:
     with map_os_errors(path):
         check_links(where)
         return hold_directory(where)
+
+
+# In these directories, and in those in them, Lance opens files: it waits for ever at a pipe, and follows any link.
+_DIRECTORIES = ("data", "_versions", "_deletions", "_indices", "_transactions")
+_DEPTH = 1
+
+
+def check_stored(path: str, where: str) -> None:
+    """Raise FormatError if the dataset at a path has something else than files, and OSError for links as `check_links`.
+
+    `where` is a path that leads to it. Takes about 1 µs a file.
+    """
+    for name in _DIRECTORIES:
+        place = os.path.join(where, name)
+        if os.path.islink(place):
+            check_links(place)
+        if os.path.isdir(place):
+            _check(path, where, place, _DEPTH)
+
+
+def _check(path: str, where: str, directory: str, depth: int) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                check_links(entry.path)
+            if entry.is_dir():
+                if depth:
+                    _check(path, where, entry.path, depth - 1)
+            elif not entry.is_file():
+                name = os.path.relpath(entry.path, where)
+                raise FormatError(f"its {name[:120]!r} is no file: not read", path=path)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 from touchfs.format.magic import MAGIC_SIZE
-from touchfs.tables.field_paths import Path
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
+from touchfs.tables.values.field_paths import Path
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,7 +92,7 @@ class LanceScan:
 
     def heads(self, path: Path, first: int, count: int) -> CellHeads:
         """The sizes of cells, and how they begin. Reads them."""
-        from touchfs.tables.cell_bytes import bytes_of
+        from touchfs.tables.values.cell_bytes import bytes_of
 
         name = column_name(self._table.schema, path, self._table.path)
         sizes: list[int] = []

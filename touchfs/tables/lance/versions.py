@@ -6,8 +6,8 @@ import os
 import re
 from contextlib import suppress
 
-from touchfs.errors import ChangedError
-from touchfs.posix.paths import joinable
+from touchfs.core.errors import ChangedError
+from touchfs.core.location import Location
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import Store
@@ -28,7 +28,7 @@ def manifest_version(name: str) -> int | None:
 
 def manifest_of_dataset(path: str) -> tuple[str, int] | None:
     """The dataset and the version that a manifest at a path belongs to; None for another file."""
-    directory, name = os.path.split(joinable(path))
+    directory, name = os.path.split(Location.of(path).path)
     version = manifest_version(name) if os.path.basename(directory) == VERSIONS else None
     return None if version is None else (os.path.dirname(directory), version)
 

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Memory, Rope, drive
-from touchfs.format.parquet.cell_ranges import CellRanges, dictionary_ranges, may_have_ranges, page_ranges
-from touchfs.format.parquet.footer import ParquetFooter
-from touchfs.format.parquet.page_levels import LevelReader
-from touchfs.format.parquet.page_table import PageTable, read_page_table
-from touchfs.format.parquet.pages import DICTIONARY_ENCODINGS, Encoding, ParquetPage, read_page
-from touchfs.format.parquet.plain_values import plain_ranges
-from touchfs.format.parquet.row_group import ParquetChunk, RowGroup
-from touchfs.format.parquet.schema import ParquetLeaf
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content, Memory, Rope, drive
 from touchfs.limits import Limits, too_large
-from touchfs.tables.kept_values import KeptValues
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tables.parquet.codecs import decompress
+from touchfs.tables.parquet.layout.cell_ranges import CellRanges, dictionary_ranges, may_have_ranges, page_ranges
+from touchfs.tables.parquet.layout.footer import ParquetFooter
+from touchfs.tables.parquet.layout.page_levels import LevelReader
+from touchfs.tables.parquet.layout.page_table import PageTable, read_page_table
+from touchfs.tables.parquet.layout.pages import DICTIONARY_ENCODINGS, Encoding, ParquetPage, read_page
+from touchfs.tables.parquet.layout.plain_values import plain_ranges
+from touchfs.tables.parquet.layout.row_group import ParquetChunk, RowGroup
+from touchfs.tables.parquet.layout.schema import ParquetLeaf
+from touchfs.tables.values.kept_values import KEPT_BYTES, NBYTES
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 _RANGE_SIZE = 17
 
 # Of all files of this process: row groups by the file and their number, tables of pages also by the leaf.
-_GROUPS: KeptValues[RowGroup] = KeptValues()
-_TABLES: KeptValues[PageTable] = KeptValues()
+_GROUPS: BoundedCache[Hashable, RowGroup] = BoundedCache(KEPT_BYTES, NBYTES)
+_TABLES: BoundedCache[Hashable, PageTable] = BoundedCache(KEPT_BYTES, NBYTES)
 # Also of all files: by the file, the row group, the leaf and the number of the page, −1 for the dictionary.
-_RANGES: KeptValues[CellRanges] = KeptValues()
+_RANGES: BoundedCache[Hashable, CellRanges] = BoundedCache(KEPT_BYTES, NBYTES)
 
 
 class ParquetPages:
@@ -53,21 +54,16 @@ class ParquetPages:
 
     def chunk(self, leaf: ParquetLeaf, group: int) -> ParquetChunk:
         """The chunk of a leaf in a row group."""
-        found = _GROUPS.get((self._name, group))
-        if found is None:
-            found = self._footer.group(group)
-            _GROUPS.add((self._name, group), found)
-        return found.chunks[leaf.number]
+        return _GROUPS.get((self._name, group), lambda: self._footer.group(group)).chunks[leaf.number]
 
     def table(self, leaf: ParquetLeaf, group: int) -> PageTable:
         """The pages of a chunk."""
-        key = self._name, group, leaf.number
-        found = _TABLES.get(key)
-        if found is None:
+
+        def read() -> PageTable:
             plan = read_page_table(self.chunk(leaf, group), leaf, self.rows(group), self._levels)
-            found = drive(plan, self._source)
-            _TABLES.add(key, found)
-        return found
+            return drive(plan, self._source)
+
+        return _TABLES.get((self._name, group, leaf.number), read)
 
     def ranges(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> CellRanges | None:
         """The byte ranges of the cells of some rows of a row group; None if some cells are not ranges of the file."""
@@ -172,38 +168,36 @@ class ParquetPages:
 
     def dictionary_lengths(self, leaf: ParquetLeaf, group: int, page: ParquetPage) -> NDArray[np.int64]:
         """The lengths of the values of the dictionary page of a chunk."""
-        key = self._name, group, leaf.number, -2
-        found = _RANGES.get(key)
-        if found is None:
+
+        def read() -> CellRanges:
             data = self._source.read(page.start, page.stored)
             values = decompress(self.chunk(leaf, group).codec, data, page.size)
             starts, lengths = drive(plain_ranges(0, len(values), page.values, leaf.width), Memory(values))
-            found = CellRanges(starts, lengths, np.ones(len(starts), np.bool_))
-            _RANGES.add(key, found)
-        return found.lengths
+            return CellRanges(starts, lengths, np.ones(len(starts), np.bool_))
+
+        return _RANGES.get((self._name, group, leaf.number, -2), read).lengths
 
     def _page_ranges(self, leaf: ParquetLeaf, group: int, table: PageTable, number: int) -> CellRanges | None:
         key = self._name, group, leaf.number, number
-        found = _RANGES.get(key)
+        found = _RANGES.find(key)
         if found is None:
             page = self._flat_page(table, number)
             dictionary = self._dictionary(leaf, group, table)
             found = drive(page_ranges(page, leaf, dictionary, self._levels), self._source)
             if found is not None:
-                _RANGES.add(key, found)
+                _RANGES.keep(key, found)
         return found
 
     def _dictionary(self, leaf: ParquetLeaf, group: int, table: PageTable) -> CellRanges | None:
         if table.dictionary is None:
             return None
-        key = self._name, group, leaf.number, -1
-        found = _RANGES.get(key)
-        if found is None:
-            end = int(table.offsets[0])
-            page = drive(read_page(table.dictionary, end), self._source)
-            found = drive(dictionary_ranges(page, leaf, self._levels), self._source)
-            _RANGES.add(key, found)
-        return found
+        start, end = table.dictionary, int(table.offsets[0])
+
+        def read() -> CellRanges:
+            page = drive(read_page(start, end), self._source)
+            return drive(dictionary_ranges(page, leaf, self._levels), self._source)
+
+        return _RANGES.get((self._name, group, leaf.number, -1), read)
 
     def _flat_page(self, table: PageTable, number: int) -> ParquetPage:
         """The only page of a span of a leaf in no list."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from touchfs.errors import FormatError
-from touchfs.extent import Buffer
-from touchfs.extras import load_pyarrow
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Buffer
+from touchfs.core.extras import load_pyarrow
 
 # By their numbers in column chunks; the names are pyarrow's. LZO, number 3, is in no reader.
 _NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from touchfs.errors import FormatError
-from touchfs.format.parquet.footer import ParquetFooter
-from touchfs.format.parquet.schema import ParquetLeaf
+from touchfs.core.errors import FormatError
 from touchfs.limits import Limits, too_large
-from touchfs.tables.field_paths import Path, without
 from touchfs.tables.parquet.join_leaves import join_leaves, storage_of
-from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.parquet.layout.footer import ParquetFooter
+from touchfs.tables.parquet.layout.schema import ParquetLeaf
+from touchfs.tables.values.field_paths import Path, without
+from touchfs.tables.values.pyarrow_errors import pyarrow_errors
 from touchfs.tables.values.value_sizes import PYTHON_COPIES, total_size
 
 if TYPE_CHECKING:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from touchfs.errors import FormatError
-from touchfs.extent import Memory, Source, drive
-from touchfs.format.parquet.footer import ParquetFooter
-from touchfs.format.parquet.pages import PageType, read_page
-from touchfs.format.parquet.plain_values import plain_ranges
-from touchfs.format.parquet.row_group import ParquetChunk
-from touchfs.format.parquet.schema import PhysicalType
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Memory, Source, drive
 from touchfs.limits import Limits, too_large
 from touchfs.tables.parquet.codecs import decompress
+from touchfs.tables.parquet.layout.footer import ParquetFooter
+from touchfs.tables.parquet.layout.pages import PageType, read_page
+from touchfs.tables.parquet.layout.plain_values import plain_ranges
+from touchfs.tables.parquet.layout.row_group import ParquetChunk
+from touchfs.tables.parquet.layout.schema import PhysicalType
 
 # Rows that are read at once may take this part of `Limits.decoded`: they are copied when types change.
 _PART = 8

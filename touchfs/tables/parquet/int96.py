@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.format.parquet.schema import ParquetLeaf, ParquetSchema, PhysicalType
+from touchfs.core.errors import FormatError
+from touchfs.tables.parquet.layout.schema import ParquetLeaf, ParquetSchema, PhysicalType
 from touchfs.tables.values.json_values import int96_moments
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
+from touchfs.core.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from touchfs.errors import FormatError
-from touchfs.extent import drive
-from touchfs.extras import load_pyarrow
-from touchfs.format.parquet.decoded_size import expanded_size, expands, least_size
-from touchfs.format.parquet.excerpt import build_excerpt, build_schema_file
-from touchfs.format.parquet.footer import ParquetFooter
-from touchfs.format.parquet.page_levels import LevelReader
-from touchfs.format.parquet.page_table import PageTable
-from touchfs.format.parquet.pages import PageType, ParquetPage, read_page
-from touchfs.format.parquet.schema import ParquetLeaf, PhysicalType
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import drive
+from touchfs.core.extras import load_pyarrow
 from touchfs.limits import Limits, too_large
-from touchfs.tables.kept_values import KeptValues
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.codecs import decompress
 from touchfs.tables.parquet.int96 import as_bytes, check_nanoseconds
 from touchfs.tables.parquet.join_leaves import storage_of
-from touchfs.tables.pyarrow_errors import pyarrow_errors
+from touchfs.tables.parquet.layout.decoded_size import expanded_size, expands, least_size
+from touchfs.tables.parquet.layout.excerpt import build_excerpt, build_schema_file
+from touchfs.tables.parquet.layout.footer import ParquetFooter
+from touchfs.tables.parquet.layout.page_levels import LevelReader
+from touchfs.tables.parquet.layout.page_table import PageTable
+from touchfs.tables.parquet.layout.pages import PageType, ParquetPage, read_page
+from touchfs.tables.parquet.layout.schema import ParquetLeaf, PhysicalType
+from touchfs.tables.values.kept_values import KEPT_BYTES, NBYTES
+from touchfs.tables.values.pyarrow_errors import pyarrow_errors
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 # Rows in more spans are decoded at once, and not kept: so are those of a column.
 KEPT_SPANS, DECODED_BYTES = 4, 1 << 24
 # Of all files of this process: the values of spans of pages.
-_SPANS: KeptValues[pyarrow.Array] = KeptValues()
+_SPANS: BoundedCache[Hashable, pyarrow.Array] = BoundedCache(KEPT_BYTES, NBYTES)
 
 
 class LeafValues:
@@ -78,11 +79,7 @@ class LeafValues:
     def _span(self, leaf: ParquetLeaf, group: int, span: range) -> pyarrow.Array:
         """The values of one span of pages, which are kept."""
         key = self._name, group, leaf.number, leaf.type, span.start
-        found = _SPANS.get(key)
-        if found is None:
-            found = self._decode(leaf, group, span)
-            _SPANS.add(key, found)
-        return found
+        return _SPANS.get(key, lambda: self._decode(leaf, group, span))
 
     def _decode(self, leaf: ParquetLeaf, group: int, spans: range) -> pyarrow.Array:
         """The values of spans of pages, one after the other."""

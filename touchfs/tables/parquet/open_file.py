@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
-from touchfs.extent import Memory, drive
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Memory, drive
 from touchfs.format.arrow.file import parse_arrow
 from touchfs.format.arrow.schema import IpcSchema
-from touchfs.format.parquet.cell_ranges import CellRanges
-from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.limits import Limits
-from touchfs.tables.field_paths import Path, beside_path, build_path, values_in_lists
-from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.columns import ParquetColumns
 from touchfs.tables.parquet.int96 import Int96Values
+from touchfs.tables.parquet.layout.cell_ranges import CellRanges
+from touchfs.tables.parquet.layout.footer import ParquetFooter, parse_parquet
 from touchfs.tables.parquet.leaf_values import LeafValues
-from touchfs.tables.pyarrow_errors import pyarrow_errors
-from touchfs.tables.record_batch import record_batch
+from touchfs.tables.values.field_paths import Path, beside_path, build_path, values_in_lists
 from touchfs.tables.values.json_values import json_values, row_lines
+from touchfs.tables.values.open_files import OpenTableFiles
+from touchfs.tables.values.pyarrow_errors import pyarrow_errors
+from touchfs.tables.values.record_batch import record_batch
 from touchfs.tables.values.value_sizes import JSON_COPIES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OpenParquet:
     """The rows, columns and cells of a Parquet file. Safe for any number of threads; all methods may block.
 
     A *batch* is a row group. A *path* is the number of a column and of children of structs below it, as in the Arrow
-    schema of the file (`touchfs.tables.field_paths`). Opening reads the footer only.
+    schema of the file (`touchfs.tables.values.field_paths`). Opening reads the footer only.
 
     Raises FormatError for a damaged or encrypted file, MissingExtraError without pyarrow where values are decoded, and
     the errors of its source.
@@ -76,7 +76,7 @@ class OpenParquet:
 
     @cached_property
     def ipc_schema(self) -> IpcSchema:
-        """The same schema as `touchfs.shard.tables.columns` takes it."""
+        """The same schema as `touchfs.tables.rows.columns` takes it."""
         message = self.schema.serialize().to_pybytes()
         return drive(parse_arrow(len(message)), Memory(message)).schema
 
@@ -167,7 +167,7 @@ class OpenParquet:
         return [cell for part in self._cell_arrays(path, rows) for cell in part.to_pylist()]
 
     def cell_buffers(self, path: Path, rows: range) -> tuple[NDArray[np.int64], memoryview]:
-        """As `cells`, of rows of one page, without copies: where each cell ends, after a 0, and their bytes end to end.
+        """Like `cells`, of rows of one page, without copies: where each ends, after a 0, and their bytes end to end.
 
         A null has no bytes.
         """
@@ -177,7 +177,7 @@ class OpenParquet:
         return ends - ends[0], memoryview(data or b"")[int(ends[0]) : int(ends[-1])]
 
     def large_cells(self, path: Path, rows: range, least: int) -> tuple[CellRanges, memoryview, bool] | None:
-        """As `cell_buffers`, where over `least` bytes are decompressed for the rows: where the cells are in bytes, the
+        """Like `cell_buffers`, if over `least` bytes are decompressed for the rows: where the cells are in bytes, the
         bytes, and whether these are a dictionary, which other pages share. None for other pages, and other encodings.
         """
         leaf, (batch, row) = self._footer.schema.leaf_at(path), self.locate(rows.start)

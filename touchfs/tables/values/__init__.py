@@ -1,1 +1,1 @@
-"""Values of Arrow columns: whether they can be read, how much memory they take, and what they are as JSON."""
+"""What all kinds of tables need: values of Arrow columns as JSON, their sizes and types, and texts of rows."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.names import distinct
+from touchfs.core.names import distinct
 
 if TYPE_CHECKING:
     import pyarrow

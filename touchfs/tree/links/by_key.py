@@ -23,9 +23,10 @@ from typing import NamedTuple
 
 from touchfs.catalog.keys import Keys
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
-from touchfs.errors import ChangedError, FormatError, UsageError
-from touchfs.extent import Content
-from touchfs.names import NAME_MAX, flat_name, hash_of, quote
+from touchfs.core.errors import ChangedError, FormatError, UsageError
+from touchfs.core.extent import Content
+from touchfs.core.names import NAME_MAX, flat_name, hash_of, quote
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.links.possible_keys import hash_of_key, plain_key, possible_hashes, possible_keys, unnumbered_keys
@@ -82,7 +83,7 @@ class ByKey:
         self._is_listed = listed
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
         self._number = number
-        self._runs: dict[int, list[tuple[_Sample, int]]] = {}
+        self._runs: BoundedCache[int, list[tuple[_Sample, int]]] = BoundedCache(_RUNS_KEPT)
 
     def nonblocking(self, shards: NonblockingShards) -> ByKey:
         return ByKey(shards, self._keys, self._number, listed=self._is_listed)
@@ -237,7 +238,7 @@ class ByKey:
 
     def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:
         """The samples of a hash in dataset order, each with the number in its names."""
-        cached = self._runs.get(hash_)
+        cached = self._runs.find(hash_)
         if cached is not None:
             return cached
         numbered: list[tuple[_Sample, int]] = []
@@ -248,9 +249,7 @@ class ByKey:
                 number += 1
             last[sample.key] = number
             numbered.append((sample, number))
-        if len(self._runs) >= _RUNS_KEPT:
-            self._runs.clear()
-        self._runs[hash_] = numbered
+        self._runs.keep(hash_, numbered)
         return numbered
 
     def _is_taken(self, sample: _Sample, number: int) -> bool:

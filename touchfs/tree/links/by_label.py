@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.catalog import Labels
 from touchfs.catalog.table import DIRECTORY, Table
-from touchfs.errors import ChangedError, UsageError
-from touchfs.extent import Content
-from touchfs.names import NAME_MAX, hash_of, quote, shorten
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.core.extent import Content
+from touchfs.core.names import NAME_MAX, hash_of, quote, shorten
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
@@ -48,8 +48,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.names: dict[int, bytes] | None = None
-        self.rows: dict[int, _LabelledRows] = {}
-        self.lock = threading.Lock()
+        self.rows: BoundedCache[int, _LabelledRows] = BoundedCache(_SHARDS_KEPT)
 
 
 class ByLabel:
@@ -78,18 +77,11 @@ class ByLabel:
         return self._known.names
 
     def _rows(self, shard: TreeShard) -> _LabelledRows:
-        rows = self._known.rows.get(shard.shard_id)
+        rows = self._known.rows.find(shard.shard_id)
         if rows is None:
             if isinstance(self._shards, NonblockingShards):
                 raise WouldBlockError
-            with self._known.lock:
-                rows = self._known.rows.get(shard.shard_id)
-                if rows is None:
-                    values = shard.label_values()
-                    order = np.argsort(values, kind="stable")
-                    rows = self._known.rows[shard.shard_id] = _LabelledRows(order, values[order])
-                    if len(self._known.rows) > _SHARDS_KEPT:
-                        del self._known.rows[next(iter(self._known.rows))]
+            rows = self._known.rows.get(shard.shard_id, lambda: _labelled_rows(shard))
         return rows
 
     def _ordinals(self, shard: TreeShard, number: int) -> NDArray[np.int64]:
@@ -144,7 +136,7 @@ class ByLabel:
 
     def _directory(self, shard_id: int, number: int) -> Entry:
         """The directory of a label in a shard."""
-        mtime_ns = self._shards.shard(shard_id).mtime_ns
+        mtime_ns = self._shards.listed(shard_id).mtime_ns
         return Entry(pack(self._number, shard_id, _LABEL_BIT | number), stat.S_IFDIR, 0, mtime_ns)
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
@@ -156,7 +148,7 @@ class ByLabel:
         elif not shard_id:
             for each in self._tables():
                 if each > after:
-                    yield os.fsencode(self._shards.shard(each).name), self._directory(each, row), each
+                    yield os.fsencode(self._shards.listed(each).name), self._directory(each, row), each
         else:
             shard = self._shards.get(shard_id)
             table = shard.tables["shards"]
@@ -195,6 +187,12 @@ class ByLabel:
         if not shard_id or row & _LABEL_BIT:
             raise UsageError("not a symbolic link")
         return _target(self._shards.get(shard_id), row)
+
+
+def _labelled_rows(shard: TreeShard) -> _LabelledRows:
+    values = shard.label_values()
+    order = np.argsort(values, kind="stable")
+    return _LabelledRows(order, values[order])
 
 
 def _number(name: bytes) -> int:

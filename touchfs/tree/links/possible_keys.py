@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from touchfs.names import HASH_DIGITS, hash_of, quote
+from touchfs.core.names import HASH_DIGITS, hash_of, quote
 
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
 _WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # quoted only if they are the whole key

@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.core.errors import ChangedError, TouchfsError, UsageError
+from touchfs.core.extent import Content
 from touchfs.dataset.open_shard import StoredBytes
 from touchfs.dataset.shard_videos import ShardVideos, is_video
-from touchfs.errors import ChangedError, TouchfsError, UsageError
-from touchfs.extent import Content
-from touchfs.form.tables.lance import LanceVideo
-from touchfs.form.tables.row import pack_ordinal
+from touchfs.form.ordinals import pack_ordinal
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.tables.lance.forms import LanceVideo
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
@@ -39,19 +40,11 @@ class VideoShards:
     """The videos of shards, made at first use."""
 
     def __init__(self) -> None:
-        self._kept: dict[TreeShard, ShardVideos] = {}
+        self._kept: BoundedCache[TreeShard, ShardVideos] = BoundedCache(_SHARDS_KEPT)
 
     def get(self, shard: TreeShard) -> ShardVideos:
         """The videos of a shard."""
-        return self._kept.get(shard) or self._make(shard)
-
-    def _make(self, shard: TreeShard) -> ShardVideos:
-        videos = ShardVideos(shard)
-        while len(self._kept) >= _SHARDS_KEPT:
-            with suppress(KeyError, StopIteration, RuntimeError):  # another thread may do the same
-                del self._kept[next(iter(self._kept))]
-        self._kept[shard] = videos
-        return videos
+        return self._kept.get(shard, lambda: ShardVideos(shard))
 
     def nonblocking(self) -> VideoShards:
         """The same videos for a thread that must not wait: it raises WouldBlockError for videos that are not made."""
@@ -61,8 +54,11 @@ class VideoShards:
 
 
 class _NonblockingVideoShards(VideoShards):
-    def _make(self, shard: TreeShard) -> ShardVideos:
-        raise WouldBlockError
+    def get(self, shard: TreeShard) -> ShardVideos:
+        videos = self._kept.find(shard)
+        if videos is None:
+            raise WouldBlockError
+        return videos
 
 
 class FramesView:

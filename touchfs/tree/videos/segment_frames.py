@@ -22,8 +22,8 @@ import numpy as np
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import Table
-from touchfs.errors import ChangedError, FormatError, TouchfsError, UsageError
-from touchfs.extent import Content, Memory
+from touchfs.core.errors import ChangedError, FormatError, TouchfsError, UsageError
+from touchfs.core.extent import Content, Memory
 from touchfs.form.video.frames import FramesOf, SpanFrames
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROW_BITS, ROW_MASK, pack, unpack
@@ -40,9 +40,10 @@ from touchfs.tree.videos.frame_numbers import (
     stride,
 )
 from touchfs.view.frame_plan import FramePlan, parse_frame_plan
+from touchfs.view.segments import MP4
 
 _NAME = b"frames"
-_MOVIE = b".mp4"
+_MOVIE = f".{MP4}".encode()
 _FRAME = re.compile(rb"([0-9]{6,7})\.jpg")
 
 

@@ -1,4 +1,4 @@
-"""`windows/`: the frames of videos in windows. The name of a directory is the plan (`touchfs.tables.frame_windows`).
+"""`windows/`: the frames of videos in windows. The name of a directory is the plan (`touchfs.caches.frame_windows`).
 
     windows/L16-s0-h4/<shard>/000012/000.webp … 015.webp, info.json
 
@@ -19,11 +19,12 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from touchfs.caches.frame_windows import WindowPlan, Windows
 from touchfs.catalog.table import Table
+from touchfs.core.errors import ChangedError, UsageError
+from touchfs.core.extent import Content, Memory
 from touchfs.dataset.open_shard import stored_at
-from touchfs.errors import ChangedError, UsageError
-from touchfs.extent import Content, Memory
-from touchfs.tables.frame_windows import WindowPlan, Windows
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
@@ -71,7 +72,7 @@ class WindowsView:
         self._numbers = numbers
         self._number = number
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
-        self._planned: dict[tuple[TreeShard, WindowPlan], Windows] = {}
+        self._planned: BoundedCache[tuple[TreeShard, WindowPlan], Windows] = BoundedCache(_KEPT)
 
     def nonblocking(self, shards: NonblockingShards) -> WindowsView:
         windows = WindowsView(shards, self._frames.nonblocking(shards), NonblockingNumbers(self._numbers), self._number)
@@ -104,12 +105,10 @@ class WindowsView:
         return pack(self._number, shard_id, number << _LOW_BITS | first << 1 | is_info)
 
     def _windows(self, shard: TreeShard, plan: WindowPlan) -> Windows:
-        windows = self._planned.get((shard, plan))
+        windows = self._planned.find((shard, plan))
         if windows is None:
             windows = Windows(plan, self._frames.videos.get(shard).counts)
-            if len(self._planned) >= _KEPT:
-                self._planned.clear()
-            self._planned[shard, plan] = windows
+            self._planned.keep((shard, plan), windows)
         return windows
 
     def _locate(self, shard: TreeShard, place: _WindowPlace) -> tuple[int, int]:

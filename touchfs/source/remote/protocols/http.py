@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from touchfs.errors import SourceError
-from touchfs.posix.paths import shown
+from touchfs.core.errors import SourceError
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.protocols import Place
@@ -46,7 +45,7 @@ class HttpRequest(NamedTuple):
             if self.version.etag is not None and etag is not None and etag != self.version.etag:
                 raise changed_error(self.url)
             if reply.status != _PARTIAL:
-                raise SourceError("the server sends no ranges of files: copy it to this machine", path=shown(self.url))
+                raise SourceError("the server sends no ranges of files: copy it to this machine", path=self.url)
             sent = _CONTENT_RANGE.fullmatch(reply.headers.get("Content-Range", ""))
             if sent is None or (int(sent[1]), int(sent[2])) != (start, stop - 1):
                 raise OSError(f"the server sends another range: {reply.headers.get('Content-Range')}")

@@ -3,7 +3,7 @@
 A server that says "it is there" is data, not the user, so it must not send us to what only this machine reaches: other
 ports of it, the network behind it, the metadata address of a cloud. To the same host and port a redirect is followed,
 and to the same host by https instead of http. To another host only by https, and only to addresses of the public
-internet; storage behind a CDN needs that. Whoever redirects to another host gets no headers of the user sent along.
+internet; storage behind a CDN needs that. A redirect to another host gets none of the user's headers.
 
 An address is checked where the connection is made, so a name cannot have another one by then. A proxy is not used.
 """
@@ -16,8 +16,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from touchfs.errors import LocationError
-from touchfs.posix.paths import shown
+from touchfs.core.errors import LocationError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -129,5 +128,5 @@ def _refusal(target: str) -> LocationError:
     return LocationError(
         "a redirect leads here, and is not followed: it is neither to the same server nor to https of a public "
         "address; name this place itself if you trust it",
-        path=shown(target),
+        path=target,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.calls import in_thread
 from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.protocols import Place
 
@@ -35,13 +34,10 @@ class SftpRequest(NamedTuple):
 
     async def read(self, start: int, stop: int) -> bytes:
         """See `RangeRequest`."""
-        return await in_thread(self._read, start, stop)
-
-    def _read(self, start: int, stop: int) -> bytes:
         client, path = self.place
-        with client.channel() as channel, channel.open(path) as file:
-            (data,) = file.readv([(start, stop - start)])
-            status = file.stat()
-        if (status.st_size, status.st_mtime * 1_000_000_000) != (self.version.size, self.version.mtime_ns):
+        async with client.files() as files, files.open(path, "rb") as file:
+            data = await file.read(stop - start, start)
+            status = await file.stat()
+        if (status.size, status.mtime * 1_000_000_000) != (self.version.size, self.version.mtime_ns):
             raise changed_error(self.url)
         return bytes(data)

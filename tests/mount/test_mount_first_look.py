@@ -1,0 +1,341 @@
+"""A mount whose shards are not indexed yet: it is there at once, and each is indexed when somebody looks into it."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mounts import SPEECH, Mount, touchfs
+from processes import children
+from range_server import range_server
+from slow import slow
+from small_disks import fill, small_disk
+from tars import write_tar
+from waiting import wait_until
+
+SHARDS = 8
+MEMBERS = 4
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "touchfs" / "index"
+
+
+@pytest.fixture
+def tars(tmp_path) -> Path:
+    for number in range(SHARDS):
+        members = {f"t{number}-{each}.txt": b"%d %d\n" % (number, each) for each in range(MEMBERS)}
+        write_tar(tmp_path / "tars" / f"t{number}.tar", members)
+    return tmp_path / "tars"
+
+
+def catalogs(index: Path) -> int:
+    return len(list(index.glob("*.arrow"))) if index.exists() else 0
+
+
+def beside(mounted: Mount) -> list[int]:
+    """The program that indexes in the background."""
+    found = []
+    for pid in (pid for zygote in children(mounted.pid) for pid in children(zygote)):
+        with suppress(OSError):
+            if b"touchfs_mount.beside.indexing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+@contextmanager
+def locked(index: Path, *stems: str) -> Iterator[None]:
+    """Shards that cannot be indexed meanwhile: somebody else has the turn to make their catalogs."""
+    holder = "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, 2); print(flush=True); input()"
+    index.mkdir(parents=True, exist_ok=True, mode=0o700)
+    running = [
+        subprocess.Popen([sys.executable, "-c", holder, f"{stem}.lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for stem in stems
+    ]
+    try:
+        for each in running:
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"\n"
+        yield
+    finally:
+        for each in running:
+            each.communicate(b"\n")
+
+
+def catalog_of(source: Path, name: str) -> str:
+    code = (
+        "import sys; from touchfs.indexing import list_dataset;"
+        "print(next(each.catalog for each in list_dataset(sys.argv[1]).listed if each.name == sys.argv[2]))"
+    )
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, source, name], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def shown(directory: Path) -> dict[str, tuple[int, object]]:
+    """All below a directory by path: the inode number, and the bytes, the target of a link, or nothing."""
+    found: dict[str, tuple[int, object]] = {}
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        content = None if path.is_dir() else os.readlink(path) if path.is_symlink() else path.read_bytes()
+        found[str(path.relative_to(directory))] = status.st_ino, content
+    return found
+
+
+def test_only_what_is_looked_into_is_indexed(mount, tars, index):
+    mounted = mount(tars, "--indexing", "touch")
+    assert sorted(os.listdir(mounted.path / "shards")) == [f"t{number}" for number in range(SHARDS)]
+    assert (mounted.path / "shards" / "t3").is_dir()
+    assert subprocess.run(["df", mounted.path], check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert catalogs(index) == 0
+    assert (mounted.path / "shards" / "t3" / "t3-1.txt").read_bytes() == b"3 1\n"
+    assert catalogs(index) == 1
+    info = mounted.info()
+    assert (info["shards"], info["indexed_shards"], info["samples"]) == (SHARDS, 1, None)
+    assert f"tar, {SHARDS} shards, 1 indexed yet" in touchfs("status", mounted.path).stdout
+    assert beside(mounted) == []
+    assert touchfs("reload", mounted.path).stdout.endswith(f"({SHARDS} shards, 1 indexed yet)\n")
+    assert (mounted.path / "shards" / "t4" / "t4-0.txt").read_bytes() == b"4 0\n"
+    assert catalogs(index) == 2
+
+
+def test_the_message_says_how_many_are_indexed(tars, tmp_path):
+    done = touchfs("mount", tars, tmp_path / "mnt", "--indexing", "touch")
+    try:
+        assert done.stdout == f"{tars} is mounted at {tmp_path / 'mnt'} ({SHARDS} shards, 0 indexed yet)\n"
+    finally:
+        assert touchfs("umount", tmp_path / "mnt").returncode == 0
+
+
+def test_few_and_small_shards_are_indexed_at_once(mount, tars, index):
+    mounted = mount(tars)
+    assert (mounted.info()["samples"], mounted.info()["generation"]) == (SHARDS * MEMBERS, 1)
+
+
+@pytest.mark.parametrize("option", [("--strict",), ("--verify",)])
+def test_what_needs_all_refuses_another_time(tars, tmp_path, option):
+    done = touchfs("mount", tars, tmp_path / "mnt", *option, "--indexing", "touch")
+    assert done.returncode == 2
+    assert f"{option[0]} needs all shards indexed" in done.stderr
+
+
+def test_all_are_indexed_in_the_background(mount, tars, index):
+    """The mount then is that of a dataset that was indexed before, without the views that it does not have."""
+    mounted = mount(tars, "--indexing", "background")
+    wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
+    wait_until(lambda: "interleaved" not in os.listdir(mounted.path), 5)
+    assert "slices" not in os.listdir(mounted.path)
+    info = mounted.info()
+    assert (info["generation"], info["shards_with_errors"], info["internal_errors"]) == (2, [], 0)
+    assert os.readlink(mounted.path / "by-key" / "t7-3.txt") == "../shards/t7/t7-3.txt"
+    wait_until(lambda: not beside(mounted))
+
+
+def test_a_token_names_all_shards(mount, tars):
+    path = mount(tars, "--indexing", "touch").path / "shards/t5/t5-1.txt"
+    token = os.getxattr(path, "user.touchfs.token")
+    assert token == os.getxattr(mount(tars, name="again").path / "shards/t5/t5-1.txt", "user.touchfs.token")
+
+
+def test_before_and_after_are_the_same(mount, zoo, tmp_path, monkeypatch):
+    """Each shard of the zoo, damaged ones included, and what needs all of them."""
+    before = mount(zoo, "--indexing", "wait")
+    expected = shown(before.path / "shards") | shown(before.path / "segments")
+    listed = sorted(os.listdir(before.path))
+    others = {view: shown(before.path / view) for view in ("manifests", "slices")}
+    assert touchfs("umount", before.path).returncode == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    mounted = mount(zoo, "--indexing", "touch")
+    assert shown(mounted.path / "shards") | shown(mounted.path / "segments") == expected
+    assert {view: shown(mounted.path / view) for view in others} == others
+    wait_until(lambda: mounted.info()["samples"] is not None)
+    wait_until(lambda: sorted(os.listdir(mounted.path)) == listed)
+    assert shown(mounted.path / "shards") | shown(mounted.path / "segments") == expected
+    assert mounted.info()["internal_errors"] == 0
+
+
+def test_a_key_waits_for_the_shards_before_it(mount, tars, index):
+    """Without a wrong answer meanwhile, and without one that the kernel keeps."""
+    with locked(index, catalog_of(tars, "t5")):
+        mounted = mount(tars, "--indexing", "background")
+        wait_until(lambda: catalogs(index) >= SHARDS - 3)
+        readers = [
+            subprocess.Popen(["readlink", mounted.path / "by-key" / name], stdout=subprocess.PIPE, text=True)
+            for name in ("t6-0.txt", "none.txt")
+        ]
+        with pytest.raises(subprocess.TimeoutExpired):
+            readers[0].wait(1)
+        assert readers[1].poll() is None
+        assert (mounted.path / "shards" / "t1" / "t1-0.txt").read_bytes() == b"1 0\n"
+    assert [reader.communicate()[0] for reader in readers] == ["../shards/t6/t6-0.txt\n", ""]
+    assert os.readlink(mounted.path / "by-key" / "t6-0.txt") == "../shards/t6/t6-0.txt"
+
+
+def test_after_the_time_out_it_says_how_far_it_is(mount, tars, index):
+    with locked(index, catalog_of(tars, "t0")):
+        mounted = mount(tars, "--indexing", "touch", "--timeout", 4)
+        with pytest.raises(OSError) as refused:
+            os.readlink(mounted.path / "by-key" / "t6-0.txt")
+        assert refused.value.errno == errno.EAGAIN
+        told = (mounted.path / ".touchfs" / "errors").read_text()
+        assert f"of {SHARDS} shards are indexed" in told
+    wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
+    assert os.readlink(mounted.path / "by-key" / "t6-0.txt") == "../shards/t6/t6-0.txt"
+
+
+def test_steps_wait_for_all_and_begin_by_themselves(mount, tars):
+    mounted = mount(tars, "--indexing", "touch")
+    iterator = mounted.path / ".touchfs" / "iterators" / "it"
+    iterator.mkdir()
+    (iterator / "spec").write_text(json.dumps({"shuffle": 1, "batch": SHARDS * MEMBERS}))
+    lines = (iterator / "next").read_text().splitlines()
+    assert len(set(lines)) == SHARDS * MEMBERS
+    assert (iterator / "token").read_bytes()
+
+
+def test_a_walk_indexes_no_more_than_it_may(mount, tars, index):
+    mounted = mount(tars, "--indexing", "touch", "--indexing-walk", 3)
+    found = subprocess.run(["find", mounted.path / "shards"], capture_output=True, text=True, check=False)
+    assert found.stdout.count(".txt") == 3 * MEMBERS
+    assert found.stderr.count("Resource temporarily unavailable") == SHARDS - 3
+    assert catalogs(index) == 3
+    told = (mounted.path / ".touchfs" / "errors").read_text()
+    assert "find (pid " in told
+    assert "--indexing-walk" in told
+    assert "`touchfs index`" in told
+    for number in range(SHARDS):  # what is named is wanted
+        assert (mounted.path / f"shards/t{number}/t{number}-2.txt").read_bytes() == b"%d 2\n" % number
+    again = subprocess.run(["find", mounted.path / "shards"], capture_output=True, text=True, check=True)
+    assert again.stdout.count(".txt") == SHARDS * MEMBERS
+
+
+@pytest.mark.parametrize("option", [("--indexing-walk", 0), ("--indexing", "background")])
+def test_a_walk_has_no_limit_where_all_are_wanted(mount, tars, option):
+    mounted = mount(tars, "--indexing", "touch", "--indexing-walk", 3, *option)
+    found = subprocess.run(["find", mounted.path / "shards"], capture_output=True, text=True, check=True)
+    assert found.stdout.count(".txt") == SHARDS * MEMBERS
+
+
+def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
+    stem = catalog_of(tars, "t4")
+    with locked(index, stem):
+        mounted = mount(tars, "--indexing", "background")
+        first = wait_until(lambda: beside(mounted))
+        wait_until(lambda: catalogs(index) >= 4)
+        os.kill(first[0], signal.SIGKILL)
+        second = wait_until(lambda: [pid for pid in beside(mounted) if pid not in first])
+        assert second
+    wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
+
+
+def test_workers_that_are_killed_while_they_index(mount, tars, index):
+    stem = catalog_of(tars, "t2")
+    with locked(index, stem):
+        mounted = mount(tars, "--indexing", "touch")
+        reader = subprocess.Popen(["cat", mounted.path / "shards/t2/t2-1.txt"], stdout=subprocess.PIPE)
+        wait_until(lambda: Path(f"/proc/{reader.pid}/wchan").read_text() == "request_wait_answer")
+        for worker in mounted.workers():
+            os.kill(worker, signal.SIGKILL)
+    assert reader.communicate()[0] == b"2 1\n"
+    assert reader.returncode == 0
+
+
+def test_a_shard_that_hangs_delays_no_other(mount, tars, tmp_path):
+    with slow(tars, tmp_path / "slow") as files:
+        both = tmp_path / "both"
+        both.mkdir()
+        (both / "t1.tar").symlink_to(files.path / "t1.tar")
+        (both / "t2.tar").symlink_to(tars / "t2.tar")
+        mounted = mount(both, "--indexing", "touch")
+        files.hang()
+        waiting = subprocess.Popen(["ls", mounted.path / "shards/t1"], stdout=subprocess.PIPE, text=True)
+        assert (mounted.path / "shards/t2/t2-0.txt").read_bytes() == b"2 0\n"
+        assert waiting.poll() is None
+        files.go_on()
+        assert len(waiting.communicate()[0].split()) == MEMBERS
+
+
+def test_a_shard_that_changes_or_is_damaged_before_anybody_looks(mount, tars):
+    mounted = mount(tars, "--indexing", "touch")
+    (tars / "t1.tar").write_bytes((tars / "t1.tar").read_bytes()[:700])
+    write_tar(tars / "t2.tar", {"new.txt": b"new"})
+    os.unlink(tars / "t3.tar")
+    assert os.listdir(mounted.path / "shards/t2") == ["new.txt"]
+    assert "ERROR.txt" in os.listdir(mounted.path / "shards/t1")
+    assert "ERROR.txt" in os.listdir(mounted.path / "shards/t3")
+    assert (mounted.path / "shards/t4/t4-0.txt").read_bytes() == b"4 0\n"
+
+
+@pytest.mark.parametrize("how", ["--no-index-cache", "unwritable"])
+def test_an_index_in_memory_is_that_of_all_processes(mount, tars, index, how, monkeypatch, tmp_path):
+    options: list[Any] = [how] if how.startswith("-") else []
+    if not options:
+        place = tmp_path / "file"
+        place.write_bytes(b"")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(place))
+    mounted = mount(tars, "--indexing", "touch", "--workers", 2, *options)
+    for number in range(SHARDS):
+        assert len(os.listdir(mounted.path / f"shards/t{number}")) == MEMBERS
+    assert mounted.info()["indexed_shards"] == SHARDS
+    assert os.readlink(mounted.path / "by-key" / "t6-0.txt") == "../shards/t6/t6-0.txt"
+    assert catalogs(index) == 0
+
+
+def test_segments_of_one_shard(mount, tmp_path):
+    done = touchfs("pack", "touch", SPEECH / "speech.jsonl", tmp_path / "speech", "--num-utt-per-shard", 4)
+    assert done.returncode == 0
+    mounted = mount(tmp_path / "speech", "--indexing", "touch")
+    shard = sorted(os.listdir(mounted.path / "segments"))[0]
+    assert list((mounted.path / "segments" / shard).iterdir())
+    assert mounted.info()["indexed_shards"] == 1
+
+
+def test_of_a_server_only_what_is_looked_at_is_read(mount, tars):
+    """By default, and as a new user tries it: many names, and a look into one of them."""
+    big = random.Random(1).randbytes(1 << 20)
+    with range_server() as server:
+        for number in range(20):
+            members = {f"s{each}.bin": big for each in range(10)}
+            server.put(f"/t-{number:02}.tar", write_tar(tars / f"big{number}.tar", members).read_bytes())
+        mounted = mount(f"{server.url}/t-{{00..19}}.tar")
+        assert len(os.listdir(mounted.path / "shards")) == 20
+        assert server.ranges == []
+        assert sorted(os.listdir(mounted.path / "shards/t-07")) == [f"s{each}.bin" for each in range(10)]
+        assert {path for path, _, _ in server.ranges} == {"/t-07.tar"}
+        assert sum(end - start for _, start, end in server.ranges) < 10 << 20
+        assert (mounted.path / "shards/t-07/s3.bin").read_bytes() == big
+        assert {path for path, _, _ in server.ranges} == {"/t-07.tar"}
+        os.readlink(mounted.path / "by-key/s0.bin")  # of all
+        assert len({path for path, _, _ in server.ranges}) == 20
+        mounted.end()
+        for path, (data, _) in list(server.files.items()):  # all have changed, and nobody looks
+            server.put(path, data, '"2"')
+        server.ranges.clear()
+        mounted = mount(f"{server.url}/t-{{00..19}}.tar", name="again")
+        assert len(os.listdir(mounted.path / "shards")) == 20
+        assert server.ranges == []
+
+
+def test_where_there_is_no_room_for_an_index(mount, tars, tmp_path, monkeypatch):
+    """The shards that were indexed before are served, and nobody waits for ever for the others."""
+    with small_disk(tmp_path / "disk") as disk:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
+        mounted = mount(tars, "--indexing", "touch")
+        assert len(os.listdir(mounted.path / "shards/t1")) == MEMBERS
+        fill(disk, 1000)
+        for path in ("shards/t2/t2-0.txt", "by-key/t2-0.txt"):
+            with pytest.raises(OSError) as refused:
+                os.lstat(mounted.path / path)
+            assert refused.value.errno == errno.EIO
+        assert "No space left" in (mounted.path / ".touchfs" / "errors").read_text()
+        assert (mounted.path / "shards/t1/t1-0.txt").read_bytes() == b"1 0\n"

@@ -1,0 +1,1 @@
+"""Storage backends: random access to the rows of Arrow shards, Lance datasets and Lance video frames."""

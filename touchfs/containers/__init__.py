@@ -1,0 +1,1 @@
+"""Containers of samples, a folder for each family: its layout without IO, its readers and its writers."""

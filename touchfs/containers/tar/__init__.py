@@ -1,0 +1,1 @@
+"""Shards that are tars, such as WebDataset's: members, grouped into samples."""

@@ -1,0 +1,103 @@
+"""A shard that is a tar, such as WebDataset's: `touchfs.containers.tar.samples` groups its members into samples.
+
+A link is shown as the member that it points to. Members that cannot be shown are listed in `problems`, with their
+offsets: a link that points outside the archive or to nothing, a device, bytes after the end of the archive, and damage,
+after which nothing can be found if it is not that of one member. A directory is shown only if it contains something.
+"""
+
+from __future__ import annotations
+
+import os
+
+from touchfs.containers.tar.layout.header import BLOCK
+from touchfs.containers.tar.layout.links import link_targets
+from touchfs.containers.tar.layout.members import Member, MemberType, ReadAhead, scan
+from touchfs.containers.tar.samples import ArchiveShard
+from touchfs.containers.tar.tar_sound import SUFFIXES, measure
+from touchfs.core.errors import FormatError
+from touchfs.core.progress import reached
+from touchfs.form.plain import BYTES, SPARSE
+from touchfs.format import holes
+from touchfs.media.duration import AudioInfo
+from touchfs.shard.options import Options
+from touchfs.shard.sample import Field
+from touchfs.shard.single import SingleFile
+from touchfs.source.fingerprint import Files
+
+_REPORT_EVERY = 256
+_LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
+_WITHOUT_CONTENT = (MemberType.DIRECTORY, MemberType.METADATA)
+
+
+class TarShard(SingleFile, ArchiveShard[Member]):
+    """The samples of the tar at `path`. Reads only headers, and keeps the name and offset of each member."""
+
+    def __init__(self, path: str, options: Options, files: Files) -> None:
+        (name,) = files
+        SingleFile.__init__(self, path, name, files)
+        self.problems: list[str] = []
+        self._sounds: dict[int, AudioInfo] = {}  # by the offset of the data
+        try:
+            members = self._scan()
+        except BaseException:
+            self.close()
+            raise
+        ArchiveShard.__init__(self, members, options.key_rule)
+
+    def _sound(self, member: Member) -> AudioInfo | None:
+        """What its header says; only by a name of its own, as a link may have another one."""
+        return self._sounds.get(member.offset) if member.name[-5:].lower().endswith(SUFFIXES) else None
+
+    def _field(self, extension: str | None, member: Member, written: str | None = None) -> Field:
+        name = extension or ""
+        if member.pieces is None:
+            return Field(name, self._name, member.offset, member.size, BYTES, extension, written=written)
+        pieces = holes.pack(member.size, member.pieces)
+        return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces, written=written)
+
+    def _scan(self) -> list[Member]:
+        """The files in the tar, each under its own name. A link becomes the file that it points to.
+
+        Raises FormatError if not even the first member can be read: then this is no tar.
+        """
+        found: list[Member] = []
+        try:
+            ahead = ReadAhead(self._file.read, self.size)
+            for member in scan(ahead):
+                found.append(member)
+                if member.name[-5:].lower().endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
+                    self._sounds[member.offset] = sound
+                if len(found) % _REPORT_EVERY == 0:
+                    reached(member.end, self.size)
+        except FormatError as error:
+            if not found:
+                raise
+            self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
+        else:
+            end = found[-1].end if found else 0
+            if self.size - end < BLOCK and not (found and found[-1].kind is MemberType.GARBAGE):
+                self.problems.append(f"the archive has no end mark: it may have been cut (at byte {end})")
+        targets = link_targets(found) if any(member.kind in _LINKS for member in found) else {}
+        shown = []
+        for position, member in enumerate(found):
+            target = found[place] if (place := targets.get(position)) is not None else member
+            if target.kind is MemberType.FILE:
+                shown.append(member if target is member else target._replace(name=member.name))
+                if member.problem:
+                    self.problems.append(f"{_name(member)} {member.problem} (at byte {member.header_offset})")
+            elif target.kind not in _WITHOUT_CONTENT or member.kind in _LINKS:
+                self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
+        return shown
+
+
+def _problem(member: Member) -> str:
+    if member.kind is MemberType.GARBAGE:
+        return f"{member.size} bytes after the end of the archive are not a tar"
+    if member.kind in _LINKS:
+        link = f"is a {member.kind.value} to {member.link!r}, which is not a file of the archive"
+        return f"{_name(member)} {link}: not shown"
+    return f"{_name(member)} {member.problem}: not shown"
+
+
+def _name(member: Member) -> str:
+    return repr(os.fsencode(member.name).decode("utf-8", "replace"))

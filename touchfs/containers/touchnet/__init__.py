@@ -1,0 +1,1 @@
+"""Shards of .bin/.idx: TouchNet's, Megatron-LM's and fairseq's."""

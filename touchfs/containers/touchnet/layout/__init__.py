@@ -1,0 +1,1 @@
+"""The index of a .bin, MMIDIDX, without IO."""

@@ -1,0 +1,1 @@
+"""What all rooms share: errors, content with random access, jobs, progress, names, locations, tokens, JSON text."""

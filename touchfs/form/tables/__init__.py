@@ -1,1 +1,0 @@
-"""Forms of the files of tables: rows as JSON, and cells that are not plain ranges."""

@@ -1,1 +1,0 @@
-"""Interleaved samples: locators of their images, names of their files, and the JSON that lists their items."""

@@ -1,1 +1,0 @@
-"""Tar archives: headers, members, sparse files, links, and grouping of members into samples."""

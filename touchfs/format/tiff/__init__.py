@@ -1,5 +1,0 @@
-"""TIFF files: their frames, and each of them as a file of its own."""
-
-from touchfs.format.tiff.frames import FileSpan, TiffFrame, frames
-
-__all__ = ["FileSpan", "TiffFrame", "frames"]

@@ -1,0 +1,69 @@
+"""Shards that are indexed when a request looks into them.
+
+Threads of their own index them, not those that answer: a client that goes away meanwhile frees its thread, and a shard
+is indexed once, however many clients wait for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from itertools import accumulate
+
+from touchfs.dataset import Dataset
+from touchfs.indexing.dataset_path import ROOT_NAMES
+from touchfs.posix.threads import ThreadPool
+
+# Shards that are indexed at a time: most of them wait for a store.
+_THREADS = 32
+_LOOK_SECONDS = 0.5
+_ALL = -1
+# Directories of the root whose directories are of one shard each.
+_BY_SHARD = ("shards", "segments", "merged")
+
+
+class OnDemand:
+    """Indexes the shards of a dataset for any number of threads."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        # The positions of shards by their directories; other directories need all of them.
+        self._needed = {name.encode(): _ALL for name in ROOT_NAMES if name not in _BY_SHARD} | {
+            os.fsencode(shard.path_in(view)): position
+            for position, shard in enumerate(dataset.listed)
+            for view in ("shards", "segments")
+        }
+        self._threads = ThreadPool(_THREADS, "indexing")
+        self._calls: dict[int, Future[object]] = {}
+        self._lock = threading.Lock()
+
+    def wait(self, directory: tuple[bytes, ...], is_gone: Callable[[], bool]) -> None:
+        """Wait until a directory can be looked into. `is_gone` tells whether the client has gone away.
+
+        Raises ConnectionAbortedError if it has, and SourceError if no index can be written.
+        """
+        if self._dataset.is_indexed:
+            return
+        if directory[:1] == (b"merged",):  # its plans have the directories of segments
+            directory = (b"segments", *directory[2:])
+        above = accumulate(directory, lambda path, name: path + b"/" + name)
+        for needed in (self._needed[path] for path in above if path in self._needed):
+            call = self._call(needed)
+            while not wait([call], _LOOK_SECONDS).done:
+                if is_gone():
+                    raise ConnectionAbortedError(errno.ECONNABORTED, "the client has gone away")
+            call.result()
+
+    def _call(self, position: int) -> Future[object]:
+        """The call that indexes a shard, or all. One that failed is made again."""
+        with self._lock:
+            call = self._calls.get(position)
+            if call is None or (call.done() and call.exception() is not None):
+                call = self._calls[position] = self._threads.submit(self._index, position)
+            return call
+
+    def _index(self, position: int) -> object:
+        return self._dataset.indexed if position == _ALL else self._dataset.shard(position)

@@ -1,1 +1,0 @@
-"""Lists that name audio beside them, below `Limits.audio_root`: lines of JSON, and directories of Kaldi's."""

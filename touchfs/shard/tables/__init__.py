@@ -1,1 +1,0 @@
-"""Shards that are tables: a row is a sample, and cells are its files."""

@@ -1,0 +1,1 @@
+"""Open Arrow files: rows and columns of them, and cells in compressed buffers."""
