@@ -17,6 +17,9 @@ settings.register_profile("fewer", settings.get_profile("touchfs"), max_examples
 # NumPy makes no threads when it is imported, which takes 0.05 s of processor in each process that tests start.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+# By these, Python and libraries behave otherwise: `fork_server.py` compares them.
+READ_BY_IMPORTS = ("PYTHON", "LD_", "OMP_", "SSL_", "FSSPEC_")
+
 # What a shell starts in the background has SIGINT ignored, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -35,3 +38,13 @@ def _own_cache_and_state(tmp_path_factory):
         patch.setenv("XDG_STATE_HOME", os.fspath(place / "state"))
         patch.setenv("TOUCHFS_JOURNAL", "")  # logs are files, also where journald runs
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment_of_the_next_file():
+    """Dask sets PYTHONHASHSEED and OMP_NUM_THREADS where it starts workers, and leaves them to whatever comes after."""
+    before = {name for name in os.environ if name.startswith(READ_BY_IMPORTS)}
+    yield
+    for name in list(os.environ):
+        if name.startswith(READ_BY_IMPORTS) and name not in before:
+            del os.environ[name]
