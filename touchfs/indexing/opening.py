@@ -101,9 +101,11 @@ class Opening:
     damaged: list[str] = field(default_factory=list, init=False)
     warned: int = field(default=0, init=False)
     left_out: LeftOutFiles = field(default_factory=LeftOutFiles, init=False)
+    _hashed: str = field(init=False)
 
     def __post_init__(self) -> None:
         """Find the shards, and take those that are indexed. Raises as `open_dataset`."""
+        self._hashed = self.options.hashed  # the same for nearly all shards, of which there may be 10,000
         before = load_dataset_file(self._dataset_file, self.source.path, self.distrusted)
         self.known = DatasetFile(self.source.path) if self.force else before
         self.moved_from = self.known.moved_from
@@ -202,7 +204,8 @@ class Opening:
         if path == self.source.path:
             name += "" if options.split is None else f"\0{options.split}"
             name += f"\0\0{self.below}" if self.below else ""
-        hashed = f"{VERSION}\0{options.hashed}\0{name}"
+        text = self._hashed if options is self.options else options.hashed
+        hashed = f"{VERSION}\0{text}\0{name}"
         return os.path.join(self.place, hex_digest(hashed.encode(errors="surrogateescape")) + suffix)
 
     def _options_of(self, path: str) -> Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from touchfs.catalog.keys import Keys
 from touchfs.core.errors import FormatError, StateError
@@ -29,6 +30,17 @@ log = logging.getLogger(__name__)
 _NAMED = 10
 
 
+class _Opened(NamedTuple):
+    """A dataset with the path and identity of each of its shards, their ids in the state store if it works, and the
+    modes of its files if the mount shows them.
+    """
+
+    dataset: Dataset
+    identities: list[tuple[str, str]]
+    stored_ids: list[int] | None
+    access: SourceModes | None
+
+
 class Generations:
     """The trees of a mount, one for each generation of its dataset. Shard ids, plans and numbers of slices are common
     to all.
@@ -43,20 +55,18 @@ class Generations:
 
     def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
         """The first tree, and the modes of its entries."""
-        return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
+        return self._tree(self._opened(dataset))
 
     def renewal(self, source: str, serving: Serving) -> Renewal:
         """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
 
-        def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
-            dataset = self._request.open_dataset(source)
-            return dataset, self._stored_ids(dataset), self._access(dataset)
+        def reopen() -> _Opened:
+            return self._opened(self._request.open_dataset(source))
 
-        def adopt(generation: tuple[Dataset, list[int] | None, SourceModes | None]) -> Callable[[int], None]:
-            dataset, stored, access = generation
-            after, modes = self._tree(dataset, stored, access)
-            hold_all(dataset)
-            self._request.follow(dataset)
+        def adopt(opened: _Opened) -> Callable[[int], None]:
+            after, modes = self._tree(opened)
+            hold_all(opened.dataset)
+            self._request.follow(opened.dataset)
             before, modes_before = serving.reload(after, modes)
             return lambda descriptor: invalidate(
                 descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
@@ -64,8 +74,14 @@ class Generations:
 
         return Renewal(reopen, adopt, self._request.indexer.look)
 
-    def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
-        ids = self._ids.of(_identities(dataset), stored)
+    def _opened(self, dataset: Dataset) -> _Opened:
+        shards = dataset.shards if dataset.is_indexed else dataset.listed
+        identities = [(shard.path, shard.identity) for shard in shards]
+        return _Opened(dataset, identities, self._stored_ids(identities), self._access(dataset))
+
+    def _tree(self, opened: _Opened) -> tuple[Tree, Modes]:
+        dataset, access = opened.dataset, opened.access
+        ids = self._ids.of(opened.identities, opened.stored_ids)
         modes = self._request.modes if access is None else access.modes(ids)
         modes = modes.for_us_and_root() if self._request.options.allow_root else modes
         list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
@@ -84,25 +100,18 @@ class Generations:
         return Tree(dataset, ids, plans, numbers, list_by_key=list_by_key, prefix=prefix, verify=verify), modes
 
     def _access(self, dataset: Dataset) -> SourceModes | None:
-        """The modes of the source's files, if the mount shows them."""
         follows_source = self._request.options.allow_other and self._request.modes is DEFAULT_MODES
         return read_source_modes(dataset) if follows_source else None
 
-    def _stored_ids(self, dataset: Dataset) -> list[int] | None:
-        """The shard ids from the state store, or None if there is no store or it cannot be used."""
+    def _stored_ids(self, identities: list[tuple[str, str]]) -> list[int] | None:
         if self._store is None:
             return None
         try:
             store = StateStore(self._store.path, later=True, identity=self._store.identity)
             try:
-                return store.shard_ids(_identities(dataset))
+                return store.shard_ids(identities)
             finally:
                 store.close()
         except StateError as error:
             log.warning("%s: the inode numbers of new shards will change after a remount", error)
             return None
-
-
-def _identities(dataset: Dataset) -> list[tuple[str, str]]:
-    shards = dataset.shards if dataset.is_indexed else dataset.listed
-    return [(shard.path, shard.identity) for shard in shards]
