@@ -29,7 +29,7 @@ def columns(files: int) -> dict[str, Column]:
     builder = TableBuilder()
     spans = np.stack((np.arange(files) * 10_240 + 512, CHOSEN.choices(range(1 << 20), k=files)), axis=1)
     keys = [b"utterance-%08d" % number for number in range(files)]
-    builder.add_alike(1, range(files), spans, 4, keys)
+    builder.add_alike([1], range(files), spans.reshape(-1, 1, 2), [4], keys)
     return builder.columns((b"", key + b".wav") for key in keys)
 
 

@@ -63,24 +63,30 @@ class TableBuilder:
         self._ends.append(len(self._inlines))
 
     def add_alike(
-        self, kind: int, ordinals: range, spans: NDArray[np.int64], suffix: int, keys: Sequence[bytes]
+        self,
+        kinds: Sequence[int],
+        ordinals: range,
+        spans: NDArray[np.int64],
+        suffixes: Sequence[int],
+        keys: Sequence[bytes],
     ) -> None:
-        """Add a file for each of these samples, as `add` does: the range of bytes that `spans` has, an array of
-        offsets and sizes of shape (samples, 2).
+        """Add a file of each kind for each of these samples, as `add` does: the range of bytes that `spans` has, an
+        array of offsets and sizes of shape (samples, kinds, 2).
         """
-        numbers = np.zeros((len(spans), len(_NUMBER_COLUMNS)), np.int64)
+        samples, files, _ = spans.shape
+        numbers = np.zeros((samples, files, len(_NUMBER_COLUMNS)), np.int64)
         for name, values in (
-            ("kind", kind),
-            ("ordinal", ordinals),
-            ("offset", spans[:, 0]),
-            ("length", spans[:, 1]),
-            ("size", spans[:, 1]),
-            ("suffix", suffix),
+            ("kind", kinds),
+            ("ordinal", np.array(ordinals)[:, np.newaxis]),
+            ("offset", spans[..., 0]),
+            ("length", spans[..., 1]),
+            ("size", spans[..., 1]),
+            ("suffix", suffixes),
         ):
-            numbers[:, _NUMBER_COLUMNS.index(name)] = values
+            numbers[..., _NUMBER_COLUMNS.index(name)] = values
         self._numbers += numbers.tobytes()
-        self._keys += keys
-        self._ends.extend(repeat(len(self._inlines), len(spans)))
+        self._keys += (key for key in keys for _ in kinds)
+        self._ends.extend(repeat(len(self._inlines), samples * files))
 
     def extend(self, part: TableBuilder, kinds: Sequence[int]) -> None:
         """Add the files of another builder, after these. `kinds` are the numbers of its kinds here, by its own."""

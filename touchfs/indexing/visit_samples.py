@@ -8,13 +8,12 @@ Parts are put together in order, so the tables do not depend on how many process
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from touchfs.containers.lines.reader import JsonlShard, LineRun
 from touchfs.core import jobs, progress
 from touchfs.indexing.recording_lengths import measure, without_silent_videos
 from touchfs.indexing.tables.row_tables import RowTables
@@ -24,7 +23,7 @@ from touchfs.registry.contents import FieldContents
 from touchfs.registry.open import KnownShard
 from touchfs.registry.segments import SegmentFinder
 from touchfs.shard.options import Options
-from touchfs.shard.sample import ShardReader, StoredSample
+from touchfs.shard.sample import SampleRun, ShardReader, StoredSample
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.tables.rows.rows import TableRows
 
@@ -55,7 +54,7 @@ def visit(
             return RowTables(shard, contents if full else None), ()
         finder = SegmentFinder(contents, options)
         if executor is None or not known.container.is_divided:
-            made = _collect(progress.each(_runs(shard, range(len(shard)))), contents, finder, full=full)
+            made = _collect(progress.each(shard.runs(range(len(shard)))), contents, finder, full=full)
             for place, field in shard.others:
                 made.add_other(place, field)
         else:
@@ -72,7 +71,7 @@ def visit(
 def _visit_part(part: _ShardPart) -> SampleTables:
     known = KnownShard(part.path, part.container, dict(part.files))
     with closing(FieldContents(known, part.options.limits)) as contents:
-        samples = _runs(_opened(part.path, part.container, part.files, part.options), part.ordinals)
+        samples = _opened(part.path, part.container, part.files, part.options).runs(part.ordinals)
         return _collect(samples, contents, SegmentFinder(contents, part.options), full=part.full)
 
 
@@ -84,18 +83,13 @@ def _opened(
     return KnownShard(path, container, dict(files)).open(options)
 
 
-def _runs(shard: ShardReader, ordinals: range) -> Iterator[StoredSample | LineRun]:
-    """The samples at consecutive ordinals, plain lines together."""
-    return shard.runs(ordinals) if isinstance(shard, JsonlShard) else shard.samples(ordinals)
-
-
 def _collect(
-    samples: Iterable[StoredSample | LineRun], contents: FieldContents, finder: SegmentFinder, *, full: bool
+    samples: Iterable[StoredSample | SampleRun], contents: FieldContents, finder: SegmentFinder, *, full: bool
 ) -> SampleTables:
     made = SampleTables(keys_are_paths=contents.shard.container.keys_are_paths)
     for sample in samples:
-        if isinstance(sample, LineRun):
-            made.add_lines(sample)
+        if isinstance(sample, SampleRun):
+            made.add_run(sample)
             progress.advance(len(sample.keys) - 1)  # `progress.each` counts one
             continue
         listed, found = sample, finder.find(sample)

@@ -7,14 +7,14 @@ on it is a tar or JSONL shard; only change detection still looks at the compress
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from touchfs.containers.lines.reader import JsonlShard
 from touchfs.containers.tar.reader import TarShard
 from touchfs.core.errors import FormatError
 from touchfs.shard.options import Options
-from touchfs.shard.sample import Field, StoredSample, StoredSamples
+from touchfs.shard.sample import Field, SampleRun, StoredSample, StoredSamples
 from touchfs.shard.single import fingerprints, open_decompressed
 from touchfs.source.decompressed import DecompressedFile
 from touchfs.source.fingerprint import Files, Fingerprint
@@ -60,6 +60,10 @@ class CompressedShard(StoredSamples):
     def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal."""
         return self._shard.sample(ordinal)
+
+    def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
+        """See `StoredSamples.runs`."""
+        return self._shard.runs(ordinals)
 
 
 class CompressedTar(CompressedShard):

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE, Beside, pcm_of, piece_of, span_of
 from touchfs.form.plain import BYTES
@@ -185,6 +188,19 @@ class StoredSample(_WithOrigin):
     listed: SampleSegments | None = None
 
 
+class SampleRun(NamedTuple):
+    """Consecutive samples whose files differ only in their place. They have no recording, segments or problem.
+
+    `first` is the ordinal of the first one. `keys` are None for samples without a key. `fields` are the files of each,
+    whose offset and size mean nothing: `spans` has those in bytes, an int64 array of shape (samples, files, 2).
+    """
+
+    first: int
+    keys: Sequence[str | None]
+    fields: Sequence[Field]
+    spans: NDArray[np.int64]
+
+
 def video_in(sample: StoredSample) -> Field | None:
     """The field of a sample that is a video by its extension, the first of several; None if there is none."""
     return next((f for f in sample.fields.values() if f.form in (BYTES, WHOLE) and is_video(f.extension)), None)
@@ -240,6 +256,10 @@ class StoredSamples(Sequence[StoredSample]):
         """Yield the samples at consecutive ordinals, in order."""
         return map(self.sample, ordinals)
 
+    def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
+        """Yield the samples at consecutive ordinals, in order; those that are alike together, where that is known."""
+        return self.samples(ordinals)
+
     def __iter__(self) -> Iterator[StoredSample]:
         return self.samples(range(len(self)))
 
@@ -292,6 +312,10 @@ class ShardReader(Protocol):
 
     def samples(self, ordinals: range) -> Iterator[StoredSample]:
         """The samples at consecutive ordinals, in order."""
+        ...
+
+    def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
+        """The samples at consecutive ordinals, in order; those that are alike together, where that is known."""
         ...
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ With `Limits.audio_root`, the audio that a line names is a file of its sample, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from touchfs.format.metainfo import Metainfo
 from touchfs.limits import too_long
 from touchfs.segments.json_rules import MEMBERS
 from touchfs.shard.options import Options
-from touchfs.shard.sample import Field, StoredSample, StoredSamples
+from touchfs.shard.sample import Field, SampleRun, StoredSample, StoredSamples
 from touchfs.shard.single import SingleFile
 from touchfs.source.fingerprint import Files
 from touchfs.source.store import StoredFile
@@ -37,19 +37,6 @@ KEYS = ("id", "key", "cut_id")
 
 # The ordinal, offset and size of a line, its object, and its problem.
 _ParsedLine: TypeAlias = tuple[int, int, int, dict[str, Any], str]
-
-
-class LineRun(NamedTuple):
-    """Consecutive lines of the file `source` that are samples with one file each, and have no problem and no segments.
-
-    `first` is the ordinal of the first line. `keys` are None for lines without a key. `spans` are the offset and size
-    in bytes of each line: an int64 array of shape (lines, 2).
-    """
-
-    source: str
-    first: int
-    keys: Sequence[str | None]
-    spans: NDArray[np.int64]
 
 
 class JsonlShard(SingleFile, StoredSamples):
@@ -81,8 +68,8 @@ class JsonlShard(SingleFile, StoredSamples):
             parsed = self._audio.ahead(parsed, lambda line: audio_path(line[3]))
         return (self._sample(*line) for line in parsed)
 
-    def runs(self, ordinals: range) -> Iterator[StoredSample | LineRun]:
-        """The samples at consecutive ordinals, plain ones together. Reads blocks of lines."""
+    def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
+        """The samples at consecutive ordinals, plain lines together. Reads blocks of lines."""
         if self._audio is not None:
             yield from self.samples(ordinals)
             return
@@ -93,13 +80,17 @@ class JsonlShard(SingleFile, StoredSamples):
             if is_plain:
                 keys.append(key_of(parsed))
             if keys and (not is_plain or len(keys) == BLOCK_LINES):
-                yield LineRun(self._name, first, keys, self._lines[first : first + len(keys)])
+                yield self._run(first, keys)
                 first, keys = first + len(keys), []
             if not is_plain:
                 yield self._sample(*line)
                 first = ordinal + 1
         if keys:
-            yield LineRun(self._name, first, keys, self._lines[first : first + len(keys)])
+            yield self._run(first, keys)
+
+    def _run(self, first: int, keys: Sequence[str | None]) -> SampleRun:
+        spans = self._lines[first : first + len(keys)]
+        return SampleRun(first, keys, (line_field(self._name, 0, 0),), spans.reshape(-1, 1, 2))
 
     def _parsed(self, ordinals: range) -> Iterator[_ParsedLine]:
         first, last, limit = ordinals.start, ordinals.stop, min(self._limit, BLOCK_SIZE)

@@ -8,6 +8,10 @@ after which nothing can be found if it is not that of one member. A directory is
 from __future__ import annotations
 
 import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from touchfs.containers.tar.layout.header import BLOCK
 from touchfs.containers.tar.layout.links import link_targets
@@ -19,12 +23,14 @@ from touchfs.core.progress import reached
 from touchfs.form.plain import BYTES, SPARSE
 from touchfs.format import holes
 from touchfs.media.duration import AudioInfo
+from touchfs.media.extensions import is_recording
 from touchfs.shard.options import Options
-from touchfs.shard.sample import Field
+from touchfs.shard.sample import Field, SampleRun, StoredSample
 from touchfs.shard.single import SingleFile
 from touchfs.source.fingerprint import Files
 
 _REPORT_EVERY = 256
+_RUN_SAMPLES = 1 << 13
 _LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
 _WITHOUT_CONTENT = (MemberType.DIRECTORY, MemberType.METADATA)
 
@@ -43,6 +49,42 @@ class TarShard(SingleFile, ArchiveShard[Member]):
             self.close()
             raise
         ArchiveShard.__init__(self, members, options.key_rule)
+
+    def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
+        """See `StoredSamples.runs`. Samples without a recording are alike if their files have the same extensions."""
+        if any(member.pieces is not None for _, members in self._samples for member in members.values()):
+            yield from self.samples(ordinals)
+            return
+        alike: dict[tuple[str, ...], tuple[Field, ...] | None] = {}
+        keys, spans, fields = list[str](), array("q"), None
+        for ordinal in ordinals:
+            key, members = self._samples[ordinal]
+            after = len(key) + 1
+            written = tuple([member.name[after:] for member in members.values()])
+            if written not in alike:
+                alike[written] = self._fields_alike(written)
+            own = alike[written]
+            if keys and fields is not None and (own is not fields or len(keys) == _RUN_SAMPLES):
+                yield _run(ordinal, keys, fields, spans)
+                keys, spans = [], array("q")
+            fields = own
+            if own is None:
+                yield self.sample(ordinal)
+                continue
+            keys.append(key)
+            for member in members.values():
+                spans.append(member.offset)
+                spans.append(member.size)
+        if fields is not None:
+            yield _run(ordinals.stop, keys, fields, spans)
+
+    def _fields_alike(self, written: Iterable[str]) -> tuple[Field, ...] | None:
+        """The fields of samples whose files have these extensions, without places; None if one is a recording."""
+        if any(map(is_recording, written)):
+            return None
+        names = [extension.lower() for extension in written]
+        fields = zip(names, written, strict=True)
+        return tuple(Field(name, self._name, 0, 0, BYTES, name, written=each) for name, each in fields)
 
     def _sound(self, member: Member) -> AudioInfo | None:
         """What its header says; only by a name of its own, as a link may have another one."""
@@ -88,6 +130,12 @@ class TarShard(SingleFile, ArchiveShard[Member]):
             elif target.kind not in _WITHOUT_CONTENT or member.kind in _LINKS:
                 self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
         return shown
+
+
+def _run(end: int, keys: Sequence[str], fields: Sequence[Field], spans: array[int]) -> SampleRun:
+    """The samples before an ordinal."""
+    places = np.frombuffer(spans, np.int64).reshape(len(keys), len(fields), 2)
+    return SampleRun(end - len(keys), keys, fields, places)
 
 
 def _problem(member: Member) -> str:

@@ -12,7 +12,6 @@ from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
-from touchfs.containers.lines.reader import LineRun, line_field
 from touchfs.core import names, progress
 from touchfs.core.errors import FormatError
 from touchfs.core.names import REPORT_EXTENSION, REPORT_STEM
@@ -23,7 +22,15 @@ from touchfs.indexing.report import SampleLines, report_text
 from touchfs.indexing.tables.paths import JoinedNames, beside, within
 from touchfs.registry.segments import FoundSegments
 from touchfs.shard.options import LINE_RULE
-from touchfs.shard.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
+from touchfs.shard.sample import (
+    Field,
+    Recording,
+    SampleRun,
+    SampleSegments,
+    StoredRecording,
+    StoredSample,
+    recording_in,
+)
 from touchfs.view import raw, segments
 from touchfs.view.file import ViewFile
 
@@ -108,19 +115,18 @@ class SampleTables:
         """Add a file of no sample. Its path has the form of a key."""
         self._others.append((self._shown_key(path), field))
 
-    def add_lines(self, lines: LineRun) -> None:
-        """Add lines of a JSONL file, as `add` does each of them."""
-        ordinals = range(lines.first, lines.first + len(lines.keys))
-        own = lines.keys
-        shown = [key or f"{ordinal:08d}" for key, ordinal in zip(own, ordinals, strict=True)]
+    def add_run(self, run: SampleRun) -> None:
+        """Add these samples, as `add` does each of them."""
+        ordinals = range(run.first, run.first + len(run.keys))
+        shown = [key or f"{ordinal:08d}" for key, ordinal in zip(run.keys, ordinals, strict=True)]
         self._keys += map(self._shown_key, shown)
-        field = line_field(lines.source, 0, 0)
-        kind = self._kind((field.name, field.source, field.form, field.note, 0, 0))
+        kinds = [self._kind((field.name, field.source, field.form, field.note, 0, 0)) for field in run.fields]
+        endings = tuple(field.extension if field.written is None else field.written for field in run.fields)
         shards, segmented = self._views
-        keys = [encode_key(key or "") for key in own]
-        shards.table.add_alike(kind, ordinals, lines.spans, shards.suffix_size(field.extension), keys)
-        shards.add_extensions((field.extension,), len(own))
-        segmented.add_extensions((), len(own))
+        keys = [encode_key(key or "") for key in run.keys]
+        shards.table.add_alike(kinds, ordinals, run.spans, [*map(shards.suffix_size, endings)], keys)
+        shards.add_extensions(endings, len(keys))
+        segmented.add_extensions((), len(keys))
 
     def extend(self, part: SampleTables) -> None:
         """Add the samples of a part, which follow those added before."""
