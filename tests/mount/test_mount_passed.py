@@ -74,10 +74,10 @@ def test_a_mount_in_another_namespace(speech, tmp_path):
     script = """
         exec 3<>/dev/fuse
         mkdir -p mnt
+        mkfifo served
         unshare --mount --propagation private sh -c '
             mount -i -t fuse.touchfs -o fd=3,rootmode=40000,user_id=0,group_id=0 theirs mnt
             exec 3>&-; echo > mounted; read line < served; ls mnt; umount mnt' &
-        mkfifo served
         while ! [ -e mounted ]; do sleep 0.01; done
         touchfs mount "$1" /dev/fd/3 || echo $?
         touchfs mount "$1" /dev/fd/3 --path-prefix /data
