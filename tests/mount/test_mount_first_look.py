@@ -21,6 +21,8 @@ from small_disks import fill, small_disk
 from tars import write_tar
 from waiting import wait_until
 
+from touchfs.containers.tar.layout.header import build_header
+
 SHARDS = 8
 MEMBERS = 4
 
@@ -263,6 +265,30 @@ def test_a_shard_that_hangs_delays_no_other(mount, tars, tmp_path):
         assert waiting.poll() is None
         files.go_on()
         assert len(waiting.communicate()[0].split()) == MEMBERS
+
+
+class Endless(bytes):
+    """A tar of a petabyte: empty files, one after the other."""
+
+    def __len__(self) -> int:
+        return 1 << 50
+
+    def __getitem__(self, part: Any) -> Any:
+        start, stop, _ = part.indices(len(self))
+        block = build_header("x.txt", 0)
+        first = start % len(block)
+        return (block * ((stop - start) // len(block) + 2))[first : first + stop - start]
+
+
+def test_a_shard_that_never_ends_delays_no_other(mount, tars):
+    with range_server() as server:
+        server.put("/t0.tar", Endless())
+        server.put("/t1.tar", (tars / "t1.tar").read_bytes())
+        mounted = mount(f"{server.url}/t{{0..1}}.tar", "--timeout", 3)
+        waiting = subprocess.Popen(["ls", mounted.path / "shards/t0"], stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: any(path == "/t0.tar" for path, _, _ in server.ranges))
+        assert (mounted.path / "shards/t1/t1-0.txt").read_bytes() == b"1 0\n"
+        assert "timed out" in waiting.communicate(timeout=60)[1]
 
 
 def test_a_shard_that_changes_or_is_damaged_before_anybody_looks(mount, tars):
