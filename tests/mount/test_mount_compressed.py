@@ -1,4 +1,6 @@
-"""Compressed shards in a mount: it is there at once, says what is going on, and then shows what is in them."""
+"""Compressed shards in a mount: small ones are there when somebody looks into them. With large ones the mount is there
+at once, says what is going on, and then shows what is in them.
+"""
 
 import errno
 import gzip
@@ -6,7 +8,9 @@ import io
 import os
 import shutil
 import signal
+import struct
 import tarfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,14 +33,21 @@ def tar(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
+def large(data: bytes) -> bytes:
+    """So large when it is compressed that nobody waits for it: its header has a comment."""
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    head = b"\x1f\x8b\x08\x10" + bytes(6) + b"x" * (65 << 20) + b"\0"
+    return head + deflate.compress(data) + deflate.flush() + struct.pack("<II", zlib.crc32(data), len(data))
+
+
 MEMBERS = {"a/x.txt": b"one\n" * 30_000, "y.txt": b""}
 
 
 @pytest.fixture
 def source(tmp_path) -> Path:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.tar.gz").write_bytes(gzip.compress(tar(MEMBERS)))
-    (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (tmp_path / "data" / "a.tar.gz").write_bytes(large(tar(MEMBERS)))
+    (tmp_path / "data" / "b.jsonl.gz").write_bytes(large(LINES))
     (tmp_path / "data" / "c.jsonl").write_bytes(LINES)
     return tmp_path / "data"
 
@@ -82,6 +93,27 @@ def stopped_preparer(mounted: Mount) -> int:
     pid = wait_until(lambda: preparer(mounted))
     os.kill(pid, signal.SIGSTOP)
     return pid
+
+
+@pytest.mark.parametrize("options", [(), ("--indexing", "background"), ("--indexing", "touch"), ("--indexing", "wait")])
+def test_small_ones_are_there_at_the_first_look(mount, tmp_path, scratch, options):
+    """As a script expects that goes on as soon as the mount is there."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.tar.gz").write_bytes(gzip.compress(tar(MEMBERS)))
+    (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
+    mounted = mount(tmp_path / "data", *options)
+    assert sorted(os.listdir(mounted.path / "shards" / "a")) == ["a", "y.txt"]
+    assert len(os.listdir(mounted.path / "shards" / "b")) == 50
+    mounted.end()
+    shutil.rmtree(scratch)
+    mounted = mount(tmp_path / "data", *options, name="again")
+    assert (mounted.path / "shards" / "b" / "line-7.json").read_bytes() == b'{"id": "line-7"}\n'
+
+
+@pytest.mark.parametrize("indexing", ["touch", "wait"])
+def test_where_there_is_no_background_somebody_waits_for_large_ones(mount, source, indexing):
+    mounted = mount(source, "--indexing", indexing)
+    assert sorted(os.listdir(mounted.path / "shards" / "a")) == ["a", "y.txt"]
 
 
 @pytest.mark.parametrize("way", ways("two-workers"))

@@ -23,7 +23,7 @@ from shown import dataset_files
 from touchfs.core.errors import FormatError, SourceError
 from touchfs.core.location import Location
 from touchfs.dataset import Dataset
-from touchfs.indexing import open_dataset
+from touchfs.indexing import open_dataset, preparing
 from touchfs.indexing.preparing import is_waiting, release
 from touchfs.registry.find import find_shards
 from touchfs.registry.open import open_shard, shard_at, shard_name
@@ -251,7 +251,8 @@ def shown(dataset: Dataset) -> set[str]:
     return set(dataset_files(dataset))
 
 
-def test_later(source: Path, scratch: Path) -> None:
+def test_later(source: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "AT_ONCE_MAX", 0)
     dataset = open_dataset(str(source), options=LATER)
     files = dataset_files(dataset)
     assert files.keys() == {"a/PREPARING.txt", "b/PREPARING.txt", "c/a.json", "c/b.json"}

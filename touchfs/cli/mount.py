@@ -23,7 +23,6 @@ from touchfs.core.extras import install_hint
 from touchfs.core.location import Location
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
-from touchfs.shard.options import Decompress
 
 if TYPE_CHECKING:
     from touchfs.iterators.store_place import StateDatabase
@@ -182,9 +181,9 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed, and compressed ones
-    decompressed, while the others are served. The command returns when the mount answers; the mount continues in the
-    background.
+    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed, and large compressed
+    ones decompressed, while the others are served. The command returns when the mount answers; the mount continues in
+    the background.
     MOUNTPOINT may be /dev/fd/N, a descriptor of /dev/fuse that somebody else has mounted.
 
     \b
@@ -237,9 +236,7 @@ def command(
         raise click.UsageError("--prefetch-rate needs --prefetch")
     prefetcher = Prefetcher(None if prefetch_rate is None else parse_rate(prefetch_rate)) if prefetch else None
     log_to_stderr("%(levelname)s %(message)s")
-    read_options = deferred = replace(read_options, in_memory=no_index_cache)
-    if read_options.options.decompress is Decompress.NOW:
-        deferred = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
+    read_options = replace(read_options, in_memory=no_index_cache)
     if needing := [
         name for name, given in (("strict", strict), ("verify", verify), ("state-store", state_database)) if given
     ]:
@@ -274,7 +271,7 @@ def command(
         source=path,
         open_dataset=partial(
             open_mounted,
-            read_options=deferred,
+            read_options=read_options,
             patience_seconds=read_options.timeout_seconds or PATIENCE_SECONDS,
             when=indexing,
             index_all=indexer.ask,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from touchfs.cli.dataset_argument import open_indexed
 from touchfs.cli.dataset_options import ReadOptions
@@ -11,6 +12,7 @@ from touchfs.core.location import Location
 from touchfs.dataset import Dataset
 from touchfs.indexing import list_dataset
 from touchfs.posix.mounts import NETWORK_FILE_SYSTEMS, mounts, reached
+from touchfs.shard.options import Decompress
 
 WAIT, BACKGROUND, TOUCH = "wait", "background", "touch"
 # To index so much takes a third of a second.
@@ -23,13 +25,15 @@ def open_mounted(
     """Open a dataset whose shards are indexed now, in the background, or when somebody looks into them. `index_all`
     starts the background. None is as it suits: what takes but a moment now, and data of other machines at a look.
 
-    A dataset with compressed shards that have no index is indexed now: each shows a text until it is decompressed.
+    Where there is a background, large compressed shards are left to it, and show a text meanwhile.
     """
     if when == WAIT:
         return open_indexed(path, read_options, patience_seconds)
     is_far = _is_far(Location.of(path))
     if when == BACKGROUND or (when is None and not is_far):
         index_all()
+        if read_options.options.decompress is Decompress.NOW:
+            read_options = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
     dataset = list_dataset(
         path,
         options=read_options.options,
@@ -42,7 +46,7 @@ def open_mounted(
     is_moment = size <= _MOMENT_BYTES and len(left) <= _MOMENT_SHARDS and not is_far
     # Those that are left could not be read, or have changed: of a store, whose every shard may have, none is read now.
     has_all = not is_far and dataset.indexed_count == len(dataset.listed)
-    if left and ((when is None and is_moment) or has_all or any(shard.known.compressed_files for shard in left)):
+    if left and ((when is None and is_moment) or has_all):
         return open_indexed(path, read_options, patience_seconds)
     return dataset
 

@@ -34,7 +34,7 @@ from touchfs.indexing.opening import Opening
 from touchfs.indexing.place import check_place, index_place
 from touchfs.indexing.silent import silent_paths
 from touchfs.registry.find import candidates
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.source.data import Look, find_type
 from touchfs.source.store import FileType
 
@@ -107,7 +107,8 @@ def list_dataset(
     progress: Progress = unshown,
     patience_seconds: float | None = None,
 ) -> Dataset:
-    """Open a dataset as the list of its shards. Each is indexed when somebody looks into it; a single one is now.
+    """Open a dataset as the list of its shards. Each is indexed when somebody looks into it; a single one is now,
+    unless it is compressed.
 
     The arguments are those of `open_dataset`, and `progress` is called for all that takes long. Raises as
     `open_dataset`, but SourceError only when a shard is indexed.
@@ -127,7 +128,10 @@ def list_dataset(
         preparing=progress,
         finding_items=progress,
     )
-    return _indexed(opening) if opening.has_all or len(opening.listed) == 1 else opening.dataset()
+    is_plain = len(opening.listed) == 1 and not opening.listed[0].known.compressed_files
+    # Where nothing is left for later, those that are not decompressed any more are when somebody looks into them, too.
+    is_ready = opening.has_all and (options.decompress is not Decompress.NOW or opening.has_forms)
+    return _indexed(opening) if is_ready or is_plain else opening.dataset()
 
 
 def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:

@@ -32,6 +32,7 @@ from touchfs.indexing.preparing import (
     Notice,
     find_prepared,
     hold,
+    is_large,
     is_notice,
     is_waiting,
     prepare_shards,
@@ -113,6 +114,9 @@ class Opening:
         seen = self._look_at([path for path in dict.fromkeys(paths) if path not in self.unseen])
         self.seen = {path: files and self._renewed(path, before, files) for path, files in seen.items()}
         self._take_current()
+        if self.options.decompress is Decompress.LATER:  # a text that says so is another shard than what comes
+            large = {path: files for path, files in self.seen.items() if is_large(self._known(path, files or {}))}
+            self._kept(partial(self._decompress, large))
         if not self.has_all:  # all processes that index agree on the place
             self._kept(lambda: make_place(self.place))
         self._kept(self._add_silent)
@@ -143,6 +147,12 @@ class Opening:
     def has_all(self) -> bool:
         """True if no shard has to be indexed."""
         return self.seen.keys() <= self.shards.keys()
+
+    @property
+    def has_forms(self) -> bool:
+        """True if no shard has to be decompressed."""
+        prepared = find_prepared([self._known(path, files or {}) for path, files in self.seen.items()])
+        return all(forms is not None for forms in prepared.values())
 
     def shard(self, position: int) -> Shard:
         """See `Indexer.shard`."""

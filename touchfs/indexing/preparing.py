@@ -2,11 +2,12 @@
 
 A catalog has offsets into a decompressed form, but that form may be evicted from the scratch store. So each opening of
 a dataset looks for the forms it needs, and keeps them from eviction as long as it lives; missing ones are made at once,
-later, or never (`Options.decompress`). A shard without its decompressed form shows a text instead.
+later if they are large, or never (`Options.decompress`). A shard without its decompressed form shows a text instead.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -30,6 +31,9 @@ from touchfs.source.scratch.store import Scratch
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"
 _PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX = ".preparing.arrow", ".refused.arrow", ".silent.arrow"
+
+# Compressed bytes that are decompressed at once where others have to wait: it takes about a second.
+AT_ONCE_MAX = 1 << 26
 
 _in_use: WeakKeyDictionary[Dataset, list[ScratchFile]] = WeakKeyDictionary()
 
@@ -61,13 +65,19 @@ def prepare_shards(
 ) -> Iterator[tuple[str, list[ScratchFile] | Notice]]:
     """Decompress shards, or write for each a catalog with the reason why not, at its `place` plus a suffix.
 
-    `shards` has the fingerprints of each shard by path. Yields each path with its decompressed forms or that catalog.
-    `progress` is called with compressed bytes.
+    `shards` has the fingerprints of each shard by path. LATER is for what exceeds `AT_ONCE_MAX` in all. Yields each
+    path with its decompressed forms or that catalog. `progress` is called with compressed bytes.
     """
-    if when is not Decompress.NOW:
-        yield from ((path, _notice(path, files, place(path), when)) for path, files in shards.items())
-        return
-    for (path, files), outcome in zip(shards.items(), _prepare_all(shards, executor, progress), strict=True):
+    left = {Decompress.NOW: math.inf, Decompress.LATER: AT_ONCE_MAX, Decompress.NEVER: -1}[when]
+    now = {}
+    for path, files in shards.items():
+        size = _size(known_shard(path, files).compressed_files)
+        if size <= left:
+            left -= size
+            now[path] = files
+        else:
+            yield path, _notice(path, files, place(path), when)
+    for (path, files), outcome in zip(now.items(), _prepare_all(now, executor, progress), strict=True):
         if isinstance(outcome, TouchfsError):
             catalog = place(path) + CATALOG_SUFFIX
             yield path, Notice(catalog, make_broken(catalog, outcome, files))
@@ -121,6 +131,11 @@ def _notice(path: str, files: Files, place: str, when: Decompress) -> Notice:
 
 def _size(files: Files) -> int:
     return sum(fingerprint.size for fingerprint in files.values())
+
+
+def is_large(shard: KnownShard) -> bool:
+    """True if nobody waits for the decompression of a shard where it can be done later."""
+    return _size(shard.compressed_files) > AT_ONCE_MAX
 
 
 def is_notice(shard: Shard) -> bool:

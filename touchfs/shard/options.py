@@ -31,7 +31,7 @@ SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO
 
 
 class Decompress(Enum):
-    """The time to decompress shards that are not in the scratch store yet."""
+    """The time to decompress shards that are not in the scratch store yet. LATER means large ones: others now."""
 
     NOW = "now"
     LATER = "later"
