@@ -28,10 +28,10 @@ class Refusals:
         """Log an error, unless one of its kind and path was logged within the last minute. One without a path is about
         the inode of this number.
         """
+        error.at(f"inode {number}")
         key, now = (type(error), error.path), monotonic()
         if now - (self._logged.find(key) or -math.inf) < LOG_SECONDS:
             return
         self._logged.keep(key, now)
-        error.at(f"inode {number}")
         self._errors.add(str(error))
         log.info("%s", error)
