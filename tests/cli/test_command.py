@@ -64,8 +64,8 @@ FIRST = ("iterator", "ls", "umount")
 )
 def test_each_command_does_what_the_installed_one_does(shards, tmp_path, name):
     shown = []
+    place = tmp_path / "place"  # the same one, as names of it are shown
     for program in (INSTALLED, TOUCHFS):
-        place = tmp_path / "place"  # the same one, as names of it are shown
         shutil.copytree(shards, place / "shards")
         make_wds_tar(place / "t.tar", [])
         (place / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
@@ -83,6 +83,7 @@ def test_each_command_does_what_the_installed_one_does(shards, tmp_path, name):
         finally:
             if os.path.ismount(place / "mnt"):
                 subprocess.run(["fusermount3", "-u", place / "mnt"], check=True)
+                wait_until(lambda: not os.path.exists(place / "mnt"))  # the daemon removes what it has made
         shutil.rmtree(place)
     assert shown[len(shown) // 2 :] == shown[: len(shown) // 2]
 

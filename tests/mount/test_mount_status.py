@@ -14,7 +14,12 @@ import pytest
 from command import INSTALLED, TOUCHFS
 from mounts import Mount, is_mounted, touchfs
 from processes import runs
+from touchfs_mount.mounting.status import read_control_file
+from touchfs_mount.mountpoints import control_place
+from touchfs_mount.mountpoints.mountpoint import mounted_at
 from waiting import wait_until
+
+from touchfs.core.errors import MountError
 
 STRANGER = 65534
 
@@ -75,6 +80,19 @@ def test_a_dead_mount_is_named(mount, speech):
         done = touchfs(command, mounted.path)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert done.stderr.endswith("dead: its daemon is gone; `touchfs umount --lazy` removes it\n")
+    assert touchfs("umount", "--lazy", mounted.path).returncode == 0
+
+
+def test_a_dead_mount_whose_control_mount_has_just_been_removed(mount, speech, monkeypatch):
+    """By a mount of somebody else, which removes those of the dead."""
+    mounted = mount(speech)
+    mounted.crash()
+    control = control_place.find(mounted_at(str(mounted.path)))
+    subprocess.run(["umount", "--lazy", control.point], check=True)
+    os.rmdir(control.point)
+    monkeypatch.setattr(control_place, "find", lambda mounted: control)
+    with pytest.raises(MountError, match="dead: its daemon is gone"):
+        read_control_file(str(mounted.path), "stats")
     assert touchfs("umount", "--lazy", mounted.path).returncode == 0
 
 

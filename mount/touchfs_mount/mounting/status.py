@@ -26,18 +26,20 @@ from touchfs_mount.mountpoints.mountpoint import FILE_SYSTEM, mounted_at
 # A worker that is slow, or that was just killed, answers within this time, also on a busy machine.
 ANSWER_SECONDS = 5.0
 # Prints a control file, or of a mount without a control mount the extended attribute of its root; or exits with the
-# number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe.
+# number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe. The
+# control mount of a dead one is removed by the next mount, whoever mounts: so it may be gone by now.
 _READER = """
 import os, sys
 point, control, name = sys.argv[1:]
 try:
     os.lstat(point)
-    if control:
+    try:
         where = os.open(control, os.O_PATH | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        text = os.getxattr(point, f"user.touchfs.{name}", follow_symlinks=False)
+    else:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
         text = open(file, "rb").read(1 << 26)
-    else:
-        text = os.getxattr(point, f"user.touchfs.{name}", follow_symlinks=False)
     sys.stdout.buffer.write(text)
 except OSError as error:
     sys.exit(error.errno)
