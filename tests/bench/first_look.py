@@ -73,8 +73,10 @@ def local(root: Path) -> None:
     alone = root / "alone"
     alone.mkdir()
     shutil.copy(shards / "t-00007.tar", alone)
-    nothing = root / "nothing"
-    nothing.mkdir()
+    two = root / "two"
+    two.mkdir()
+    for name in ("t-00007.tar", "t-00008.tar"):
+        shutil.copy(shards / name, two)
     of_all, of_one = f"{shards}:shards/t-00007", f"{alone / 't-00007.tar'}:shards/t-00007"
     rows = []
     for command, file in (("ls", ""), ("cat", "/t-00007-00003.txt")):
@@ -83,7 +85,7 @@ def local(root: Path) -> None:
                 "all": unindexed(root, touchfs(command, of_all + file)),
                 "one": unindexed(root, touchfs(command, of_one + file)),
                 "listing": unindexed(root, touchfs("ls", shards)),
-                "start": unindexed(root, touchfs("ls", nothing)),
+                "start": unindexed(root, touchfs("ls", two)),
             },
             ROUNDS,
         )

@@ -27,7 +27,7 @@ from touchfs_mount.mountpoints.mountpoint import FILE_SYSTEM, mounted_at
 ANSWER_SECONDS = 5.0
 # Prints a control file, or of a mount without a control mount the extended attribute of its root; or exits with the
 # number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe. The
-# control mount of a dead one is removed by the next mount, whoever mounts: so it may be gone by now.
+# control mount of a dead one is removed by the next mount of any user: so it may be gone by now.
 _READER = """
 import os, sys
 point, control, name = sys.argv[1:]
