@@ -3,8 +3,8 @@
 `python latency_server.py SIZE [--latency 0.02] [--bandwidth 50e6] [--faults 0.01]` serves `/0`, `/1` and so on, all of
 the same SIZE random bytes, prints its port, and ends with its standard input. It is one asyncio protocol, without a
 library for HTTP: so it answers several thousand requests a second (`python latency_server.py --rate` measures them).
-With `--file FILE`, each path is that file, and SIZE does not matter. A name with braces, which stands for several, is
-not there.
+With `--file FILE`, each path with its suffix is that file, no other is there, and SIZE does not matter. A name with
+braces, which stands for several, is not there.
 Latency is the time from a request to its first byte; the bandwidth is that of each connection.
 """
 
@@ -41,7 +41,8 @@ class Connection(asyncio.Protocol):
         self.buffer += data
         while match := REQUEST.match(self.buffer):
             self.buffer = self.buffer[match.end() :]
-            if b"{" in match[2] or b"%7B" in match[2]:
+            has_suffix = match[2].endswith(Path(self.options.file).suffix.encode())
+            if b"{" in match[2] or b"%7B" in match[2] or not has_suffix:
                 self.transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             else:
                 self.request(match[1] == b"HEAD", match[3])

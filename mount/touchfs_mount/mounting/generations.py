@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _NAMED = 10
 
 
-class _Reopened(NamedTuple):
+class _Generation(NamedTuple):
     """A dataset with the path and identity of each of its shards, their ids in the state store if it works, and the
     modes of its files if the mount shows them.
     """
@@ -60,10 +60,10 @@ class Generations:
     def renewal(self, source: str, serving: Serving) -> Renewal:
         """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
 
-        def reopen() -> _Reopened:
+        def reopen() -> _Generation:
             return self._opened(self._request.open_dataset(source))
 
-        def adopt(opened: _Reopened) -> Callable[[int], None]:
+        def adopt(opened: _Generation) -> Callable[[int], None]:
             after, modes = self._tree(opened)
             hold_all(opened.dataset)
             self._request.follow(opened.dataset)
@@ -74,12 +74,12 @@ class Generations:
 
         return Renewal(reopen, adopt, self._request.indexer.look)
 
-    def _opened(self, dataset: Dataset) -> _Reopened:
+    def _opened(self, dataset: Dataset) -> _Generation:
         shards = dataset.shards if dataset.is_indexed else dataset.listed
         identities = [(shard.path, shard.identity) for shard in shards]
-        return _Reopened(dataset, identities, self._stored_ids(identities), self._access(dataset))
+        return _Generation(dataset, identities, self._stored_ids(identities), self._access(dataset))
 
-    def _tree(self, opened: _Reopened) -> tuple[Tree, Modes]:
+    def _tree(self, opened: _Generation) -> tuple[Tree, Modes]:
         dataset, access = opened.dataset, opened.access
         ids = self._ids.of(opened.identities, opened.stored_ids)
         modes = self._request.modes if access is None else access.modes(ids)
