@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from adopted_indexes import places, write_wds2idx
 from command import TOUCHFS
 from damage import flip_byte
 from every_kind import OPTIONS, write_every_kind
 from seals import resealed_keys
 from tars import write_tar
 
+import touchfs
 from touchfs.core.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
@@ -361,3 +363,20 @@ def test_a_content_that_is_kept_is_compared_once(tars, content_of, monkeypatch):
     for read in (content.read, content.read_nowait, content.read):
         assert bytes(read(0, len(data))) == data
     assert sum(compared) == len(data)
+
+
+def test_the_rest_of_another_tools_index_is_compared_with_all_headers(tmp_path):
+    """Indexing has read a dozen of them, and not the second one."""
+    data = bytes(600_000)
+    path = write_tar(tmp_path / "set" / "a.tar", {f"s{number:02}.bin": data for number in range(30)})
+    listed = places(path)
+    write_wds2idx(path, [listed[0], listed[1]._replace(name="other.bin"), *listed[2:]])
+
+    def keys():
+        return [sample.key for sample in touchfs.open(path)]
+
+    assert keys()[1] == "other"
+    assert "does not fit its data: `touchfs index --force` makes it again" in str(verdicts_of(path))
+    assert run("index", "--force", path).returncode == 0
+    assert keys()[1] == "s01"
+    assert run("verify", path).returncode == 0

@@ -46,6 +46,7 @@ def make_catalog(
     *,
     full: bool = False,
     raises: bool = False,
+    adopt: bool = False,
     executor: Executor | None = None,
 ) -> Facts:
     """Index one shard; with `full`, also the lengths of recordings that no header has.
@@ -53,8 +54,9 @@ def make_catalog(
     `files` are its fingerprints and `container` is its kind, which are looked up by default; fingerprints of local
     files are looked up again. Each read of a file verifies its fingerprint. The processes of an `executor` visit parts
     of the shard if it is of a kind that can be divided. A damaged shard raises no error: its catalog reports the
-    damage. So it does with a shard that cannot be read now, but with `raises` that is an error. Raises LostWorkerError
-    if one of the processes dies.
+    damage. So it does with a shard that cannot be read now, but with `raises` that is an error. With `adopt`, a tar
+    takes its members from an index of another tool beside it, if one fits. Raises LostWorkerError if one of the
+    processes dies.
     """
     from touchfs.indexing.visit_samples import (
         visit,  # with what reads samples, which a dataset that has its index needs not
@@ -70,7 +72,7 @@ def make_catalog(
         found = found.with_samples()
         files = found.files
         with progress.stage(_OPENING):
-            opened = found.open(options)
+            opened = found.open_to_index(options) if adopt else found.open(options)
         with closing(opened) as shard:
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):

@@ -104,6 +104,7 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedSha
             task.container,
             full=task.full,
             raises=task.raises,
+            adopt=not task.force,
             executor=executor,
         )
     return found.indexed(task, facts, is_new=True)

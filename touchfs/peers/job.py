@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from touchfs.containers.tar.adopted.energon import SQLITE_NAME
 from touchfs.containers.tar.layout.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.core.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.core.task_paths import path_there
 from touchfs.dataset import counted
 from touchfs.peers.judge import IndexState, Verdict, judge
-from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
+from touchfs.peers.lists import is_list, judge_list
 from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, identify_as, index_path, write_index
 from touchfs.registry.containers import LINES, TAR, single_named
 from touchfs.source.data import DATA, find_type

@@ -1,4 +1,4 @@
-"""Indexes of many shards in one file: whether each shard still matches them. Nothing is served from such an index.
+"""Indexes of many shards in one file: whether each shard still matches them.
 
     .idxpack            Lhotse's: the offsets of many JSONL files and tars, with a CRC for each shard
     index.sqlite        Energon's, in `.nv-meta`: key and range of each sample, and the range of each file in it
@@ -23,6 +23,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import quote
 
+from touchfs.containers.tar.adopted.energon import INFO_NAME, tar_names
 from touchfs.containers.tar.layout import members as tar
 from touchfs.containers.tar.layout.grouping import Dialect, grouping, webdataset_key
 from touchfs.core.errors import FormatError
@@ -32,8 +33,6 @@ from touchfs.peers.judge import IndexState, Verdict, counted
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, StoredFile
 
-SQLITE_NAME = "index.sqlite"
-_INFO_NAME = ".info.json"
 _SQLITE_MAGIC = b"SQLite format 3\0"
 # Kinds of lists that have a folder of their own: their first bytes, and what judges them as `judge_list`.
 _JUDGES = {b"IDXPACK": "touchfs.idxpack.judge:judge_pack"}
@@ -115,7 +114,7 @@ def _count(shard: StoredFile, dialect: Dialect) -> int:
 def _judge_sqlite(path: str) -> Iterator[Verdict]:
     import sqlite3  # imported here only, as its import takes as long as numpy's
 
-    names = _energon_shards(os.path.join(os.path.dirname(path), _INFO_NAME))
+    names = tar_names(os.path.join(os.path.dirname(path), INFO_NAME))
     root = os.path.dirname(os.path.dirname(Location.of(path).absolute.path))
     try:
         # Immutable: SQLite needs no locks and no journal, as the directory may be read-only.
@@ -125,7 +124,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
         ):
             (last,) = store.execute("SELECT max(tar_file_id) FROM samples").fetchone()
             if last is not None and not (type(last) is int and last < len(names)):
-                raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
+                raise FormatError(f"has samples of a shard {last!r}, which is not in {INFO_NAME}")
             for number, name in enumerate(names):
                 shard = open_listed(path, name, None, root=root)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
@@ -146,17 +145,6 @@ def _local_copy(path: str) -> Iterator[str]:
             copy.write(file.read(offset, min(_COPY_BLOCK, file.size - offset)))
         copy.flush()
         yield copy.name
-
-
-def _energon_shards(info: str) -> list[str]:
-    """The names of Energon's shards, in the order of `tar_file_id`."""
-    file = DATA.open(info)
-    try:
-        if file.size > _JSON_SIZE_MAX:
-            raise ValueError("too large")
-        return [str(name) for name in dict(json.loads(file.read(0, file.size))["shard_counts"])]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise FormatError(f"not the list of Energon's shards: {error}", path=info) from error
 
 
 def _judge_tables(path: str, name: str, shard: StoredFile, store: Any, number: int) -> Verdict:

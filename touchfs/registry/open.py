@@ -14,7 +14,17 @@ from typing import NamedTuple
 from touchfs.containers.shar import files as shar_files
 from touchfs.core.errors import NotFoundError, SourceError
 from touchfs.core.location import Location, beside
-from touchfs.registry.containers import DIRECTORY, KALDI, LANCE, MEGATRON, SHAR, Container, container_named, plain_stem
+from touchfs.registry.containers import (
+    DIRECTORY,
+    KALDI,
+    LANCE,
+    MEGATRON,
+    SHAR,
+    TAR,
+    Container,
+    container_named,
+    plain_stem,
+)
 from touchfs.shard import single
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.sample import ShardReader
@@ -62,6 +72,14 @@ class KnownShard(NamedTuple):
         """Open it. Raises FormatError, ChangedError, NotFoundError or SourceError."""
         container = self.container if self.files else DIRECTORY  # only a directory can have none
         return container.open(self.path, options, single.without_lists(self.files))
+
+    def open_to_index(self, options: Options) -> ShardReader:
+        """Like `open`, but a tar takes its members from an index of another tool, if one beside it fits."""
+        if self.container is not TAR:
+            return self.open(options)
+        from touchfs.containers.tar.reader import TarShard  # as the functions of a container's row
+
+        return TarShard(self.path, options, single.without_lists(self.files), adopt=True)
 
     def open_source(self, name: str) -> StoredFile:
         """The file that a field names as its source. Accesses nothing."""

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from touchfs.containers.tar.adopted.adopt import adopted_members
 from touchfs.containers.tar.layout.header import BLOCK
 from touchfs.containers.tar.layout.links import link_targets
 from touchfs.containers.tar.layout.members import Member, MemberType, ReadAhead, scan
 from touchfs.containers.tar.samples import ArchiveShard
-from touchfs.containers.tar.tar_sound import SUFFIXES, measure
+from touchfs.containers.tar.tar_sound import SUFFIXES, heads_prefetched, measure
 from touchfs.core.errors import FormatError
 from touchfs.core.progress import reached
 from touchfs.form.plain import BYTES, SPARSE
@@ -36,15 +37,18 @@ _WITHOUT_CONTENT = (MemberType.DIRECTORY, MemberType.METADATA)
 
 
 class TarShard(SingleFile, ArchiveShard[Member]):
-    """The samples of the tar at `path`. Reads only headers, and keeps the name and offset of each member."""
+    """The samples of the tar at `path`. Reads only headers, and keeps the name and offset of each member.
 
-    def __init__(self, path: str, options: Options, files: Files) -> None:
+    With `adopt`, it takes the members from an index of another tool, if one beside the tar fits.
+    """
+
+    def __init__(self, path: str, options: Options, files: Files, *, adopt: bool = False) -> None:
         (name,) = files
         SingleFile.__init__(self, path, name, files)
         self.problems: list[str] = []
         self._sounds: dict[int, AudioInfo] = {}  # by the offset of the data
         try:
-            members = self._scan()
+            members = self._scan(adopted_members(path, self._file, options.limits) if adopt else None)
         except BaseException:
             self.close()
             raise
@@ -97,7 +101,7 @@ class TarShard(SingleFile, ArchiveShard[Member]):
         pieces = holes.pack(member.size, member.pieces)
         return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces, written=written)
 
-    def _scan(self) -> list[Member]:
+    def _scan(self, adopted: Sequence[Member] | None) -> list[Member]:
         """The files in the tar, each under its own name. A link becomes the file that it points to.
 
         Raises FormatError if not even the first member can be read: then this is no tar.
@@ -105,7 +109,7 @@ class TarShard(SingleFile, ArchiveShard[Member]):
         found: list[Member] = []
         try:
             ahead = ReadAhead(self._file.read, self.size)
-            for member in scan(ahead):
+            for member in scan(ahead) if adopted is None else heads_prefetched(adopted, self._file):
                 found.append(member)
                 if member.name[-5:].lower().endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
                     self._sounds[member.offset] = sound

@@ -115,8 +115,9 @@ def members(read: Read, size: int) -> Iterator[Member]:
     return scan(ReadAhead(read, size))
 
 
-def scan(source: ReadAhead) -> Iterator[Member]:
-    """Yield the members of a tar in order. When a member is yielded, `source.peek` often has its first bytes.
+def scan(source: ReadAhead, offset: int = 0) -> Iterator[Member]:
+    """Yield the members of a tar in order, from the header at `offset` on. When a member is yielded, `source.peek`
+    often has its first bytes.
 
     Raises FormatError after the members before the error.
     """
@@ -127,7 +128,6 @@ def scan(source: ReadAhead) -> Iterator[Member]:
     first = None  # offset of the first extension header before the member's own header
     problem = ""
     ended = False
-    offset = 0
     while offset + BLOCK <= size:
         block = ahead(offset, BLOCK)
         if block == _ZEROS and first is None:
