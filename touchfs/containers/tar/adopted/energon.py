@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from touchfs.containers.tar.adopted.listed import ListedMember
 from touchfs.containers.tar.layout.header import BLOCK
-from touchfs.core.errors import FormatError, NotFoundError, SourceError
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.core.location import Location
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -82,7 +82,7 @@ def _tables_in(root: str, now: int) -> _Tables | None:
     try:
         found = DATA.stat(path)
         names = tar_names(os.path.join(root, META, INFO_NAME)) if found.type is FileType.FILE else []
-    except (NotFoundError, SourceError, FormatError):
+    except TouchfsError:
         return None
     return _Tables(path, found.fingerprint, {name: number for number, name in enumerate(names)})
 

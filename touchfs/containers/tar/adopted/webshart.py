@@ -37,7 +37,7 @@ def parse(data: bytes, size: int) -> list[ListedMember]:
 
 def _listed(name: str, entry: Mapping[str, Any]) -> ListedMember:
     name = next((entry[key] for key in _NAMES if entry.get(key) is not None), name)
-    length = next(entry[key] for key in _SIZES if key in entry) if any(key in entry for key in _SIZES) else None
+    length = next((entry[key] for key in _SIZES if key in entry), None)
     offset = entry["offset"]
     if not isinstance(name, str) or type(offset) is not int or type(length) is not int:
         raise TypeError(f"{entry}"[:80])
