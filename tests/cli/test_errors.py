@@ -88,7 +88,6 @@ CASES = [
     (["ls"], 2, "touchfs ls: Missing argument 'DATASET[:PATH]'. Try `touchfs ls --help`."),
     (["pack", "arow"], 2, "touchfs pack: No such command 'arow'. Did you mean 'arrow'? Try `touchfs pack --help`."),
     (["cp", "shards:x"], 2, "touchfs cp: Missing argument 'DESTINATION'. Try `touchfs cp --help`."),
-    (["pack"], 2, "touchfs pack: Missing command. Try `touchfs pack --help`."),
     (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),
     (["index", "--jobs", "0", "shards"], 2, "touchfs index: Invalid value for '--jobs': 0 is not in the range"),
     (["mount", "shards", "m", "-o", "ro,env.=1"], 2, "touchfs mount: -o env. needs a name: env.NAME=VALUE."),

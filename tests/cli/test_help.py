@@ -13,7 +13,8 @@ from interleaved_tars import make_wds_tar, mint_sample
 from own_mounts import own_mounts
 from speech import SPEECH
 
-from touchfs.cli.main import COMMANDS, group
+from touchfs.cli.command_group import CommandGroup
+from touchfs.cli.main import COMMANDS, SECTIONS, group
 
 
 def commands():
@@ -74,14 +75,16 @@ def test_an_example_works(text, data, tmp_path, names):
 
 
 def test_the_help_names_every_command_in_a_line_that_is_not_cut(text):
-    listed = text("--help").partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    told = text("--help")
+    shown = [told.partition(f"\n{section}:\n")[2].partition("\n\n")[0].splitlines() for section in SECTIONS]
+    assert [[line.split()[0] for line in lines] for lines in shown] == [list(names) for names in SECTIONS.values()]
+    listed = [line for lines in shown for line in lines]
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+    assert len({line.index(COMMANDS[line.split()[0]]) for line in listed}) == 1, "summaries begin in one column"
 
 
 def test_summaries_are_those_of_the_commands():
     """The group has them in a table, and imports no command: help and completion are what click makes of commands."""
-    assert list(COMMANDS) == sorted(COMMANDS)
     for name, summary in COMMANDS.items():
         assert summary == group.get_command(click.Context(group), name).get_short_help_str(1000)
     context = click.Context(group, info_name="touchfs")
@@ -89,7 +92,8 @@ def test_summaries_are_those_of_the_commands():
         listed, expected = click.HelpFormatter(width=width), click.HelpFormatter(width=width)
         group.format_commands(context, listed)
         click.Group.format_commands(group, context, expected)
-        assert listed.getvalue() == expected.getvalue()
+        lines = [line for line in listed.getvalue().splitlines() if line.startswith("  ")]
+        assert lines == expected.getvalue().splitlines()[1:]
     for typed in ("", "i", "ls", "-"):
         listed, expected = (
             [(item.value, item.type, item.help) for item in complete(context, typed)]
@@ -108,6 +112,32 @@ def test_h_is_help(text):
 
 def test_alone_it_shows_its_help(text):
     assert text() == text("--help")
+
+
+@pytest.mark.parametrize("names", [names for names, each in commands() if names and type(each) is CommandGroup])
+def test_a_group_alone_shows_its_help(text, touchfs, names):
+    done = touchfs(*names)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", text(*names, "--help") + "\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (["parkett"], "touchfs: No such command 'parkett'. Try `touchfs --help`."),
+        (["mont"], "touchfs: No such command 'mont'. Did you mean 'mount' or 'umount'? Try `touchfs --help`."),
+        (
+            ["pack", "parkett"],
+            "touchfs pack: No such command 'parkett'. Did you mean 'parquet'? Try `touchfs pack --help`.",
+        ),
+        (
+            ["iterator", "nxt"],
+            "touchfs iterator: No such command 'nxt'. Did you mean 'next'? Try `touchfs iterator --help`.",
+        ),
+    ],
+)
+def test_the_nearest_commands_are_named(touchfs, typed, answer):
+    done = touchfs(*typed)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", f"{answer}\n")
 
 
 def test_the_version(text):

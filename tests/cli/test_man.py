@@ -7,6 +7,7 @@ import click
 import pytest
 from test_help import commands
 
+from touchfs.cli.main import SECTIONS
 from touchfs.cli.mount_helper import command as mount_helper
 
 
@@ -37,6 +38,12 @@ def test_every_command_has_a_page_with_all_of_its_options(pages):
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.opts[-1] in text, name
+
+
+def test_the_first_page_lists_the_commands_as_the_help_does(pages):
+    text = rendered(pages / "man1" / "touchfs.1")
+    expected = " ".join(f"{title} {' '.join(map(' '.join, names.items()))}" for title, names in SECTIONS.items())
+    assert f"COMMANDS {expected} SEE ALSO" in text
 
 
 def test_the_page_of_mount_has_exit_statuses_and_defaults(pages):

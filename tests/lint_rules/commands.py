@@ -20,9 +20,10 @@ def commands(sources: Sequence[Source]) -> Iterator[Fault]:
                 if node.name == "command" and source.path != HELPER:
                     defined[source.module.rpartition(".")[2]] = source.path, node.lineno
         for node in source.tree.body if source.path == MAIN else ():
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMMANDS":
-                listed, line = {name.replace("-", "_") for name in ast.literal_eval(node.value)}, node.lineno
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SECTIONS":
+                sections, line = ast.literal_eval(node.value).values(), node.lineno
+                listed = {name.replace("-", "_") for section in sections for name in section}
     for name in defined.keys() - listed:
-        yield Fault(*defined[name], f"COMMANDS of {MAIN} does not name this command: add it")
+        yield Fault(*defined[name], f"SECTIONS of {MAIN} does not name this command: add it")
     for name in listed - defined.keys():
-        yield Fault(MAIN, line, f"{ROOM}/{name}.py does not define `command`: write it, or take {name} out of COMMANDS")
+        yield Fault(MAIN, line, f"{ROOM}/{name}.py does not define `command`: write it, or take {name} out of SECTIONS")

@@ -138,7 +138,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--kind",
         "sample_kind",
         type=click.Choice([INTERLEAVED]),
-        help="Kind of the samples. [default: by the first of each shard]",
+        help="Treat samples as interleaved text and images. [default: decided by each shard's first sample]",
     )
     return kind(dataset_options_but_kind(function))
 
@@ -170,7 +170,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         help="Read also what others have put into this scratch directory, and never write there.",
     )
     @click.option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
-    @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
+    @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ next to the data.")
     @click.option(
         "--trust",
         metavar="USER",

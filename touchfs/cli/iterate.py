@@ -48,7 +48,7 @@ PREFETCHED = 16
 @click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
 @click.option("--save-state", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
 @dataset_options
 def command(
     path: str,
@@ -69,9 +69,9 @@ def command(
 ) -> int:
     """Write samples, in order or shuffled, and save the state.
 
-    The format paths writes the path of each sample's first file, as in `touchfs ls`. Fewer samples than --take mean
-    that the epoch has ended; the next call begins the next epoch. An expression is as `where` in the spec of an
-    iterator. If a shard has errors, the samples of the others are written, and the exit status is 1.
+    The format paths writes the path of each sample's first file, as in `touchfs ls`. If you get fewer
+    samples than --take, the epoch is over, and the next call starts a new one. An expression is as `where` in the spec
+    of an iterator. If a shard has errors, the samples of the others are written, and the exit status is 1.
 
     \b
     Example:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 import click
 
+from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
@@ -49,7 +50,7 @@ class NamedIterators(Protocol):
 Open = Callable[[], AbstractContextManager[NamedIterators]]
 
 
-@click.group("iterator")
+@click.group("iterator", cls=CommandGroup)
 def command() -> None:
     """Create, step, save and restore named iterators.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import complain, discard_stdout, log_to_stderr, open_closed_streams
@@ -25,39 +26,52 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 DESCRIPTORS = 1 << 16
-# The commands, each with the first sentence of its help: `touchfs --help` lists them, and imports none.
-COMMANDS = {
-    "cat": "Write files of a dataset to stdout, without mounting it.",
-    "checksum": "Write checksums of a dataset into its index.",
-    "completion": "Print a script that completes commands, options and paths.",
-    "convert": "Write a dataset as shards of another kind.",
-    "cp": "Copy files out of a dataset, without mounting it.",
-    "doctor": "Check this machine, and say what to do.",
-    "index": "Index datasets, so that mounting them takes no time.",
-    "info": "Print the size of a dataset and its errors.",
-    "install-helper": "Make `mount -t touchfs` work.",
-    "interleave": "Filter and convert interleaved samples.",
-    "iterate": "Write samples, in order or shuffled, and save the state.",
-    "iterator": "Create, step, save and restore named iterators.",
-    "ls": "List a directory of a dataset, without mounting it.",
-    "man": "Write the manual pages of all commands.",
-    "manifest": "Write lists of a dataset for other tools.",
-    "meta": "Extract and replace annotations of TouchNet shards.",
-    "mount": "Mount a dataset as a directory of ordinary files.",
-    "pack": "Make shards from files.",
-    "prefetch": "Fetch datasets of other stores to this machine.",
-    "reload": "Reload the dataset of a mount.",
-    "serve": "Serve a dataset over HTTP and WebDAV, read-only.",
-    "stat": "Print the size, the key and the position of a file.",
-    "stats": "Show the numbers of a mount.",
-    "status": "List mounts, and whether they answer.",
-    "storage": "List and remove indexes, states and logs.",
-    "umount": "Unmount datasets.",
-    "verify": "Read a dataset once, and report what is damaged.",
+# The commands by what they are for, each with the first sentence of its help: `touchfs --help` imports none of them.
+SECTIONS = {
+    "Look": {
+        "info": "Print the size of a dataset and its errors.",
+        "ls": "List a directory of a dataset, without mounting it.",
+        "cat": "Write files of a dataset to stdout, without mounting it.",
+        "cp": "Copy files out of a dataset, without mounting it.",
+        "stat": "Print the size, the key and the position of a file.",
+    },
+    "Mount": {
+        "mount": "Mount a dataset as a directory of ordinary files.",
+        "umount": "Unmount datasets.",
+        "reload": "Reload the dataset of a mount.",
+        "status": "List mounts, and whether they answer.",
+        "stats": "Show counters and latencies of a mount.",
+        "doctor": "Check this machine, and say what to do.",
+    },
+    "Train": {
+        "iterate": "Write samples, in order or shuffled, and save the state.",
+        "iterator": "Create, step, save and restore named iterators.",
+        "manifest": "Write lists of a dataset for other tools.",
+    },
+    "Make": {
+        "pack": "Make shards from files.",
+        "convert": "Write a dataset as shards of another kind.",
+        "interleave": "Filter and convert interleaved samples.",
+        "meta": "Extract and replace annotations of TouchNet shards.",
+    },
+    "Keep": {
+        "index": "Index datasets, so that mounting them takes no time.",
+        "prefetch": "Download remote datasets into the local cache.",
+        "verify": "Check a dataset for damage.",
+        "checksum": "Write checksums of a dataset into its index.",
+        "storage": "List and remove indexes, states and logs.",
+    },
+    "Serve and set up": {
+        "serve": "Serve a dataset over HTTP and WebDAV, read-only.",
+        "completion": "Print a script that completes commands, options and paths.",
+        "man": "Write the manual pages of all commands.",
+        "install-helper": "Make `mount -t touchfs` work.",
+    },
 }
+COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _mount_call(args) or args)
 
@@ -72,7 +86,11 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Group(commands=[_listed(name) for name in COMMANDS]).format_commands(ctx, formatter)
+        width = max(map(len, COMMANDS))
+        for section, names in SECTIONS.items():
+            with formatter.section(section):
+                short = {name: _listed(name).get_short_help_str(formatter.width - 6 - width) for name in names}
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in short.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem  # only a shell that completes needs it
@@ -92,7 +110,7 @@ def _listed(name: str) -> click.Command:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def group(context: click.Context, debug: bool) -> None:
-    """Mount indexed dataset shards as a directory of ordinary files.
+    """Show the shards of a dataset as directories of ordinary files.
 
     \b
     Example:

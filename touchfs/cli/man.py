@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import click
 
-from touchfs.cli.main import group
+from touchfs.cli.main import SECTIONS, group
 from touchfs.cli.mount_helper import command as mount_helper
 from touchfs.cli.terminal import say
 from touchfs.core.errors import map_os_errors
@@ -88,9 +88,11 @@ def _page(context: click.Context, section: str) -> str:
     options = [each for each in shown.get_params(context) if isinstance(each, click.Option)]
     records = [record for each in options if (record := each.get_help_record(context))]
     lines += [".SH OPTIONS", *_definitions(records)]
-    children = [(each.info_name or "", each.command.get_short_help_str(1000)) for each in _subcommands(context)]
-    if children:
-        lines += [".SH COMMANDS", *_definitions(children)]
+    children = {each.info_name or "": each.command.get_short_help_str(1000) for each in _subcommands(context)}
+    sections = {f".SS {title}": names for title, names in SECTIONS.items()} if shown is group else {"": children}
+    lines += [".SH COMMANDS"] if children else []
+    for title, names in sections.items():
+        lines += [*([title] if title else []), *_definitions([(name, children[name]) for name in names])]
     others = [_page_name(each) for each in ([context.parent] if context.parent else _subcommands(context))]
     lines += [".SH SEE ALSO", ", ".join(f"\\fB{_escaped(other)}\\fR(1)" for other in others or ["touchfs"])]
     return "\n".join(lines) + "\n"

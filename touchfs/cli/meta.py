@@ -10,6 +10,7 @@ import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
 from touchfs.bulk.data_list import check_inside
+from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import split_option
 from touchfs.cli.limit_options import limit_options
@@ -24,7 +25,7 @@ from touchfs.limits import Limits
 from touchfs.registry.find import find_shards
 
 
-@click.group("meta", no_args_is_help=False)
+@click.group("meta", cls=CommandGroup)
 def command() -> None:
     """Extract and replace annotations of TouchNet shards.
 

@@ -68,7 +68,7 @@ def number(value: str) -> int:
     metavar="DIR|none",
     help="Where to mount the control files, to which .touchfs leads; none leaves out them and the iterators.",
 )
-@click.option("--noexec", is_flag=True, help="Mount with noexec. No file can be executed in any case.")
+@click.option("--noexec", is_flag=True, help="Set noexec. Files are never executable anyway.")
 @click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
 @click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
 @click.option("--allow-root", is_flag=True, help="Give root access, as --allow-other does, but nobody else.")
@@ -104,9 +104,9 @@ def number(value: str) -> int:
     type=click.IntRange(0, 1024),
     default=0,
     metavar="N",
-    help="Read the files of the next N steps of an iterator ahead, for data of other stores.",
+    help="Read the files of the next N steps of an iterator ahead, for remote data.",
 )
-@click.option("--prefetch", is_flag=True, help="Fetch all shards of other stores to this machine, in the background.")
+@click.option("--prefetch", is_flag=True, help="Download all remote shards into the local cache, in the background.")
 @click.option("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
 @click.option(
     "--indexing",
@@ -133,12 +133,12 @@ def number(value: str) -> int:
 @click.option(
     "--metrics",
     metavar="PORT|unix:PATH",
-    help="Serve the mount's numbers to Prometheus at a port of this machine (0: a free one) or a unix socket.",
+    help="Serve the mount's metrics to Prometheus at a port of this machine (0: a free one) or a unix socket.",
 )
-@click.option("--metrics-public", is_flag=True, help="Serve them at all addresses of this machine.")
+@click.option("--metrics-public", is_flag=True, help="Serve metrics at all addresses of this machine.")
 @click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, hidden=True)  # a worker stuck so long is replaced
 @click.option("--verify", is_flag=True, help="Compare files with the checksums that `touchfs checksum` has written.")
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
 @click.option("--wait-timeout", type=Seconds(1), default=600.0, hidden=True)  # for the mount to be ready
 @dataset_options
 def command(

@@ -12,6 +12,7 @@ from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.bulk.tables.job import pack_table
+from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import features_option
 from touchfs.cli.limit_options import limit_options
@@ -27,7 +28,7 @@ from touchfs.media.audio import Arithmetic
 from touchfs.shard.options import Options
 
 
-@click.group("pack", no_args_is_help=False)
+@click.group("pack", cls=CommandGroup)
 def command() -> None:
     """Make shards from files.
 

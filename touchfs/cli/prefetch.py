@@ -20,11 +20,11 @@ from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, re
 @click.option("--rate", metavar="SIZE", help="Fetch at most this much a second, for example 50M.")
 @dataset_options
 def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions) -> None:
-    """Fetch datasets of other stores to this machine.
+    """Download remote datasets into the local cache.
 
-    Reading what is here needs no network.
+    Fetched data is read without the network.
 
-    What is fetched is in --scratch-dir, up to --scratch-size. If you stop it, the next call goes on where this one was.
+    It is kept in --scratch-dir, up to --scratch-size. If you stop it, the next call goes on where this one stopped.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Options for data of other stores, shared by commands that open a dataset.
+"""Options for remote data, shared by commands that open a dataset.
 
 They are set in the environment, so that all processes that we start have the same. No secret is an option: everybody
 sees the arguments of a process.
@@ -42,7 +42,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="PREFIX",
         help=(
             "Directory or URL of an index that `touchfs index --output` has written. "
-            "[default: .touchfs-index/ beside data of another store]"
+            "[default: .touchfs-index/ next to remote data]"
         ),
     )
     @_store_options
@@ -72,39 +72,39 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "storage_options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Option of the client of another store, as fsspec has it; none with a secret. Can be repeated.",
+        help="fsspec option for remote storage. Can be repeated. Put secrets into --options-file.",
     )
     @click.option(
         "--options-file",
         type=click.Path(),
         metavar="FILE",
-        help="JSON with such options by scheme, also secrets. Only you may be able to read it.",
+        help="JSON with fsspec options by scheme, secrets too. Must be readable by you only (chmod 600).",
     )
     @click.option(
         "--timeout",
         type=Seconds(0.1),
         metavar="SECONDS",
         help=(
-            "Fail reads of data that is not there after this long. "
-            f"[default: {TIMEOUT_SECONDS:.0f} for other stores, else wait for ever]"
+            "Give up on data that does not arrive within this time. "
+            f"[default: {TIMEOUT_SECONDS:.0f} for remote data, else never]"
         ),
     )
     @click.option(
         "--revalidate",
         type=Seconds(0),
         metavar="SECONDS",
-        help=f"Look whether a file of another store has changed after this long. [default: {REVALIDATE_SECONDS:.0f}]",
+        help=f"How often to check a remote file for changes. [default: {REVALIDATE_SECONDS:.0f}]",
     )
     @click.option(
         "--assume-immutable",
         is_flag=True,
-        help="Keep data of another store, even if it has neither etags nor times that show a change.",
+        help="Keep remote data even if it has neither etags nor times that show a change.",
     )
     @click.option(
         "--requests",
         type=click.IntRange(1),
         metavar="N",
-        help=f"Send at most N requests to other stores at once; workers of a mount share them. [default: {REQUESTS}]",
+        help=f"At most N requests for remote data at once, shared by the workers of a mount. [default: {REQUESTS}]",
     )
     @wraps(function)
     def command(

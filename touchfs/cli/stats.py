@@ -41,7 +41,7 @@ _COUNTS = (
 @click.option("--watch", is_flag=True, help="Show the table every second, with rates, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(mountpoint: str, watch: bool, as_json: bool) -> None:
-    """Show the numbers of a mount.
+    """Show counters and latencies of a mount.
 
     Requests with their latencies, bytes, caches and restarts count from the beginning of the mount.
     MOUNTPOINT/.touchfs/stats has them as Prometheus text.

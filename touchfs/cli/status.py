@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
     """List mounts, and whether they answer.
 
-    A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1. Bind mounts of
-    parts of a mount are not listed.
+    A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1.
 
     \b
     Example:

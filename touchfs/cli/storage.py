@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import SourceError
@@ -18,7 +19,7 @@ from touchfs.limits import parse_size
 from touchfs.storage import StoredItem, items_to_prune, list_storage, remove
 
 
-@click.group("storage")
+@click.group("storage", cls=CommandGroup)
 def command() -> None:
     """List and remove indexes, states and logs.
 

@@ -24,7 +24,7 @@ LOOK_SECONDS = 1.0
     "mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, shell_complete=click.Path().shell_complete
 )
 @click.option("--lazy", is_flag=True, help="Detach the mount at once, even if it is in use or its daemon is gone.")
-@click.option("--abort", is_flag=True, help="Fail all requests of the mount first, also those that hang.")
+@click.option("--abort", is_flag=True, help="First fail all pending requests, even those that hang.")
 def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     """Unmount datasets.
 

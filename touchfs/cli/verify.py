@@ -28,7 +28,7 @@ from touchfs.verify.shard import ShardVerdict
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of lines.")
 @dataset_options
 def command(path: str, workers: Workers, as_json: bool, read_options: ReadOptions) -> int:
-    """Read a dataset once, and report what is damaged.
+    """Check a dataset for damage.
 
     Each shard is indexed again and compared with its index, and the index with its checksums. Each file is read, and
     compared with its checksum if `touchfs checksum` has written one. If this is interrupted, the next call goes on with
