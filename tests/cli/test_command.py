@@ -23,6 +23,7 @@ RUN = {
     "completion": [["completion", "bash"]],
     "convert": [["convert", "shards", "tars", "--to", "tar"]],
     "cp": [["cp", "shards:shards/000000000/numbers.wav", "copy.wav"]],
+    "demo": [["demo", "demo"], ["demo", "demo"]],
     "doctor": [["doctor", "--state-dir"]],
     "index": [["index", "shards"], ["index", "shards"]],
     "info": [["info", "shards"], ["info", "shards", "--format", "json"]],

@@ -30,6 +30,7 @@ CALLS = {
     "checksum": ["{d} --jobs 1"],
     "convert": ["{d} {o} --to tar --jobs 1", "{n} {o} --to tar"],
     "cp": ["-r {d}:shards {o}", "{d}:{n} {o}"],
+    "demo": ["{o}", "{d}"],
     "doctor": ["{m}", "{d}"],
     "index": [
         "{d} --force --jobs 1 --progress plain",

@@ -68,6 +68,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "completion": ["bash"],
         "convert": [str(shards), str(tmp_path / "tars"), "--to", "tar"],
         "cp": [file, str(tmp_path / "copy")],
+        "demo": ["--help"],
         "doctor": ["--help"],
         "index": ["--force", str(shards)],
         "info": [str(shards)],

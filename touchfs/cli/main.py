@@ -49,6 +49,7 @@ SECTIONS = {
         "manifest": "Write lists of a dataset for other tools.",
     },
     "Make": {
+        "demo": "Write small datasets to try touchfs with.",
         "pack": "Make shards from files.",
         "convert": "Write a dataset as shards of another kind.",
         "interleave": "Filter and convert interleaved samples.",
@@ -114,9 +115,10 @@ def group(context: click.Context, debug: bool) -> None:
 
     \b
     Example:
-      touchfs mount shards/ /mnt/speech
-      ls /mnt/speech/shards
-      touchfs umount /mnt/speech
+      touchfs demo demo
+      touchfs mount demo/webdataset mnt
+      ls mnt/shards/train-000000
+      touchfs umount mnt
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
