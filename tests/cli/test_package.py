@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_sdist_and_wheel_hold_what_they_should_and_say_what_they_are(built):
     assert "Topic :: System :: Filesystems" in fields.get_all("Classifier")
     assert fields["Name"] == DISTRIBUTION
     assert {url.partition(",")[0] for url in fields.get_all("Project-URL")} >= {"Documentation", "Issues", "Source"}
+
+
+def test_the_extra_all_has_the_others_but_what_is_large_or_needs_a_server():
+    with open(CHECKOUT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    (whole,) = extras["all"]
+    name, _, parts = whole.removesuffix("]").partition("[")
+    assert name == DISTRIBUTION
+    assert set(parts.split(",")) == extras.keys() - {"all", "torch", "dask", "postgres", "dev", "interop", "bench"}
 
 
 def test_the_package_lists_its_public_names_and_its_version():

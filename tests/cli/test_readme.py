@@ -6,7 +6,8 @@ directory where it began, as the next block is pasted there, too. Blocks of Pyth
 interpreter.
 
 Few readers are root. So another user pastes the README, with the installed command, and in a variant each page. Each
-of his blocks of Python goes into an interpreter of its own.
+of his blocks of Python goes into an interpreter of its own. Of the README he has installed what it says, and no other
+extra; in a soak, of each page.
 """
 
 import json
@@ -17,7 +18,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import tomllib
 from contextlib import contextmanager
+from importlib.metadata import packages_distributions
 from itertools import groupby
 from pathlib import Path
 
@@ -32,6 +35,19 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Behind the output of each command: its status.
 STATUS = re.compile("\036([0-9]+)\036")
 NOBODY = 65534
+# What a page with examples begins with, and the README has: what to install for them.
+INSTALL = re.compile(r"pip install '?\.(?:\[([\w,]+)\])?")
+# Imported by each interpreter at its start: modules that it must not find.
+BLOCKER = """
+import os, sys
+BLOCKED = set(os.environ["BLOCKED_MODULES"].split())
+class Blocker:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocker)
+"""
 # The port that docs/serving.md serves at. It may be taken, so that we use another one.
 PORT = "8757"
 
@@ -44,6 +60,27 @@ def blocks_of(page):
 RUN = {page.name: [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
 
 
+def modules_of(requirement):
+    """The names of modules that a requirement of ours installs, without what it requires itself."""
+    name = re.match(r"[\w.-]+", requirement)[0]
+    with_aiohttp = ["aiohttp"] if "[http]" in requirement else []
+    known = packages_distributions()
+    return with_aiohttp + [module for module, names in known.items() if name.lower() in map(str.lower, names)]
+
+
+def blocked_on(page):
+    """The modules of the extras that the page does not name."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    (whole,) = extras.pop("all")
+    extras["all"] = [each for extra in re.findall(r"\w+", whole.partition("[")[2]) for each in extras[extra]]
+    (text,) = (each.read_text(encoding="utf-8") for each in PAGES if each.name == page)
+    named = re.findall(r"\w+", INSTALL.search(text)[1] or "")
+    modules = {extra: {name for each in needs for name in modules_of(each)} for extra, needs in extras.items()}
+    installed = set().union(*(modules[extra] for extra in named))
+    return set().union(*(modules[extra] for extra in extras.keys() - {"dev", "interop", "bench"})) - installed
+
+
 @contextmanager
 def as_this_user():
     yield [], TOUCHFS
@@ -51,7 +88,20 @@ def as_this_user():
 
 @contextmanager
 def as_another_user():
-    """What to put before a command so that another user runs it, and his `touchfs`.
+    with another_user() as before, fork_server(*before, owner=NOBODY) as (program, _):
+        yield before, program
+
+
+@contextmanager
+def with_its_extras():
+    """As another user, who has no other extras than those that the page names."""
+    with another_user() as before:
+        yield before, INSTALLED
+
+
+@contextmanager
+def another_user():
+    """What to put before a command so that another user runs it.
 
     Our Python may be in a home that others cannot enter, so he may read everything; and /dev/fuse may be closed to him,
     so he has one of his own, in a mount namespace that ends with the tests.
@@ -69,8 +119,7 @@ def as_another_user():
                     *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
                     *(f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"),
                 ]
-                with fork_server(*before, owner=NOBODY) as (program, _):
-                    yield before, program
+                yield before
             finally:
                 holder.stdin.close()
 
@@ -113,9 +162,11 @@ PASTED = [name for name, blocks in RUN.items() if blocks]
 @pytest.mark.parametrize(
     ("page", "user"),
     [
-        pytest.param(name, user, marks=() if (name == README) == (user is as_another_user) else pytest.mark.variant)
-        for name in PASTED
-        for user in (as_this_user, as_another_user)
+        (README, with_its_extras),
+        pytest.param(README, as_this_user, marks=pytest.mark.variant),
+        *((name, as_this_user) for name in PASTED if name != README),
+        *(pytest.param(name, as_another_user, marks=pytest.mark.variant) for name in PASTED if name != README),
+        *(pytest.param(name, with_its_extras, marks=pytest.mark.soak) for name in PASTED if name != README),
     ],
     indirect=["user"],
 )
@@ -133,11 +184,13 @@ def test_every_example_of_a_page(public, page, user):
         blocks = list(joined(blocks))
     else:
         os.chown(place, NOBODY, NOBODY)
-        if page == README:
-            programs.remove(program.parent)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
     path = ":".join(map(os.fspath, [*programs, os.environ["PATH"]]))
     environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
+    if before and program == INSTALLED:
+        (public / "blocker").mkdir()
+        (public / "blocker/sitecustomize.py").write_text(BLOCKER)
+        environment |= {"PYTHONPATH": os.fspath(public / "blocker"), "BLOCKED_MODULES": " ".join(blocked_on(page))}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
 
@@ -168,9 +221,16 @@ def test_every_example_of_a_page(public, page, user):
             run("fusermount3", "-u", "-q", "-z", "mnt")
 
 
+@pytest.mark.parametrize("page", [name for name in PASTED if name != README])
+def test_a_page_with_examples_begins_with_what_to_install_for_them(page):
+    title, _, first, *_ = (ROOT / "docs" / page).read_text().splitlines()
+    assert title.startswith("# ")
+    assert re.fullmatch(rf"The examples start in a checkout, after `{INSTALL.pattern}'?(?: torchdata)?`\.", first)
+
+
 def test_no_block_escapes_the_tests():
-    """Blocks that are not run here are pictures, and what installs us; tests/mount/test_mount_steps.py runs the C and Perl,
-    and test_mounting_page.py checks the lines for fstab and autofs.
+    """Blocks that are not run here are pictures, and what installs us; tests/mount/test_mount_steps.py runs the C and
+    Perl, and test_mounting_page.py checks the lines for fstab and autofs.
     """
     unpasted = [(page.name, *each) for page in PAGES for each in blocks_of(page) if each not in RUN[page.name]]
     for name, kind, block in unpasted:

@@ -33,8 +33,8 @@ ROOM = 1 << 20
 _HELPERS = "/sbin:/sbin/fs.d:/sbin/fs"
 # Without this extra nothing can be mounted; without others some formats or stores cannot be read, for example.
 _MOUNTING = "fuse"
-# Extras for those who work on touchfs itself.
-_OF_DEVELOPERS = frozenset({"dev", "interop", "bench"})
+# Extras for those who work on touchfs itself, and `all`, which is made of the others.
+_NOT_LISTED = frozenset({"all", "dev", "interop", "bench"})
 # A requirement, as in the metadata of packages: `fsspec[http]>=2023.6; extra == "s3"`.
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[([\w-]+)\])?[^;]*;.*\bextra == ["']([\w-]+)["']""")
 
@@ -170,7 +170,7 @@ def _extras() -> Iterator[Finding]:
         what, _, advice = NAMESAKE.partition(": ")
         yield Finding(Rating.BAD, DISTRIBUTION, what, advice.strip("`"))
     for extra in metadata(DISTRIBUTION).get_all("Provides-Extra", []):
-        if extra in _OF_DEVELOPERS:
+        if extra in _NOT_LISTED:
             continue
         packages = _packages(DISTRIBUTION, extra)
         missing = [name for name in packages if not _is_installed(name)]
