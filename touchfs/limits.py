@@ -14,6 +14,7 @@ hour of speech with a time for each word has about 1 MB of it.
 
     audio_root  the directory or URL below which all files lie that data may name beside their shards; None: they name
                 none
+    audio_was   how lists name that directory, "" if by its own path: what they name below is at the same place in it
     locations   prefixes of paths and URLs: data of interleaved samples may also name what lies below one of them
 
 Users write limits and other sizes as `parse_size` reads them.
@@ -22,7 +23,7 @@ Users write limits and other sizes as `parse_size` reads them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from touchfs.core.errors import UsageError
@@ -35,8 +36,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 class Limits:
     """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path or a URL.
 
-    `window`, `decode_seconds`, `audio_root` and `locations` are not in the `repr`: no index depends on the first two,
-    and `Options` hashes the others.
+    `window`, `decode_seconds`, the two of the audio and `locations` are not in the `repr`: no index depends on the
+    first two, and `Options` hashes the others.
     """
 
     json: int = 16 * 10**6
@@ -44,6 +45,7 @@ class Limits:
     window: int = field(default=4 * 10**6, repr=False)
     decode_seconds: float = field(default=5.0, repr=False)
     audio_root: str | None = field(default=None, repr=False)
+    audio_was: str = field(default="", repr=False)
     locations: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -52,6 +54,15 @@ class Limits:
                 raise UsageError(f"the limit `{name}` is a positive number of bytes, not {getattr(self, name)}")
         if not 0 < self.decode_seconds < inf:
             raise UsageError(f"the limit `decode_seconds` is a positive number, not {self.decode_seconds}")
+
+    def with_audio(self, root: str, was: str) -> Limits:
+        """The same limits with an audio root, and how lists name it (`touchfs.core.location.parse_audio_root`)."""
+        return replace(self, audio_root=root, audio_was=was)
+
+    @property
+    def audio(self) -> str | None:
+        """The audio root as users name it. What is shown depends on it."""
+        return self.audio_root if not self.audio_was else f"{self.audio_root}={self.audio_was}"
 
 
 LIMITS = Limits()

@@ -17,7 +17,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -25,7 +24,7 @@ import numpy as np
 
 from touchfs.core.errors import MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
-from touchfs.core.location import absolute_directory
+from touchfs.core.location import parse_audio_root
 from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
@@ -82,17 +81,17 @@ def open(
 
     `sample_rate` in Hz is that of audio without a rate of its own. `key_rule` says which dot of the name of a tar
     member ends its key, "first-dot" or "last-dot". `segments` is the rule that finds segments (docs/segments.md).
-    `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
-    opened. For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features`
-    is the JSON of the types of columns. `split` is the split whose shards are opened, such as "train"; by default, all
-    shards are. `limits` are those of memory and time. If shards have errors, the others are served, and the log has a
-    line; with `strict` that is an error.
+    `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name, or "NEW=OLD" if they
+    name it as OLD. No file outside is opened. For tables, `key_column` is the column with the keys of rows, `layout` is
+    "flat" or "nested", and `features` is the JSON of the types of columns. `split` is the split whose shards are
+    opened, such as "train"; by default, all shards are. `limits` are those of memory and time. If shards have errors,
+    the others are served, and the log has a line; with `strict` that is an error.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, UsageError for a split that it does
     not have, FormatError for a shard that cannot be opened, and SourceError where no index can be written.
     """
     if audio_root is not None:
-        limits = replace(limits, audio_root=absolute_directory(audio_root))
+        limits = limits.with_audio(*parse_audio_root(audio_root))
     options = Options(
         sample_rate,
         key_rule,

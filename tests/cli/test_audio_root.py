@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import soundfile
-from command import TOUCHFS
 
 import touchfs as library
 from touchfs.core.errors import NotFoundError
@@ -31,7 +31,10 @@ def test_commands(here, lines, text, touchfs):
     root = ("--audio-root", "audio")
     stored = (here / "audio" / "a.wav").read_bytes()
     assert text("ls", f"{lines}:shards/x", *root).split() == ["a.json", "a.wav", "b.json"]
-    assert text("ls", f"{lines}:shards/x").split() == ["a.json", "b.json"]
+    unrooted = touchfs("ls", f"{lines}:shards/x")
+    assert unrooted.stdout.split() == [b"a.json", b"b.json"]
+    told = b"touchfs: the audio that x names is not shown: add --audio-root DIR, where DIR/a.wav is a file\n"
+    assert (unrooted.returncode, unrooted.stderr) == (0, told)
     assert touchfs("cat", f"{lines}:shards/x/a.wav", *root).stdout == stored
     touchfs("cp", "-r", f"{lines}:segments/x/a", "copied", *root)
     assert sorted(path.name for path in (here / "copied").rglob("*.*")) == ["0000.json", "0000.txt", "0000.wav"]
@@ -51,8 +54,86 @@ def test_a_directory_of_kaldi(here, lines, text, touchfs):
     (here / "train" / "wav.scp").write_text("a a.wav\n")
     (here / "train" / "segments").write_text("a-0 a 0.25 0.75\n")
     assert text("ls", "train:segments/train/a", "--audio-root", "audio").split() == ["0000.json", "0000.wav"]
-    refused = subprocess.run([TOUCHFS, "ls", "train"], capture_output=True, text=True, cwd=here)
-    assert refused.returncode and "no shards here" in refused.stderr
+
+
+# The lists in a directory or file, the command that is tried first, and what it says.
+UNROOTED = [
+    ({"train/wav.scp": "a {here}/audio/a.wav\nb {here}/audio/b.wav\n"}, "train", "train: is a Kaldi data directory: "),
+    ({"data/train/wav.scp": "a {here}/audio/a.wav\n"}, "data", "data/train is a Kaldi data directory: "),
+    (
+        {"train/wav.scp": "a {here}/audio/a.wav\nb sox b.mp3 -t wav - |\n"},
+        "train/wav.scp",
+        "is a Kaldi data directory: ",
+    ),
+    ({"x.jsonl": '{{"audio_filepath": "{here}/audio/a.wav"}}\n'}, "x.jsonl", "the audio that x names is not shown: "),
+    ({"x.json": '{{"audio_filepath": "sub/a.wav", "text": "x"}}\n'}, "x.json", "the audio that x names is not shown: "),
+    (
+        {"x.jsonl": '{{"id": "a", "sources": [{{"type": "file", "source": "{here}/audio/a.wav"}}]}}\n'},
+        "x.jsonl",
+        "shown: ",
+    ),
+    ({"m/x.json": '{{"wav": "{here}/audio/a.wav", "txt": "x"}}\n'}, "m", "the audio that x names is not shown: "),
+]
+
+
+@pytest.mark.parametrize(("files", "dataset", "told"), UNROOTED, ids=[" ".join(each[0]) for each in UNROOTED])
+def test_a_list_without_its_root_says_which_one_and_that_works(here, touchfs, text, files, dataset, told):
+    (here / "audio").mkdir()
+    for name in ("a", "b"):
+        soundfile.write(here / "audio" / f"{name}.wav", PCM, RATE, "PCM_16")
+    (here / "sub").symlink_to("audio")  # a relative path, as NeMo's are, may begin beside the list
+    for name, lines in files.items():
+        (here / name).parent.mkdir(exist_ok=True, parents=True)
+        (here / name).write_text(lines.format(here=here))
+    done = touchfs("info", dataset)
+    line = (done.stdout + done.stderr).decode().splitlines()[-1]
+    assert told in line
+    option = line.rpartition(": add ")[2].split()
+    assert option[0] == "--audio-root"
+    touchfs("cp", "-r", f"{dataset}:shards", "out", *option)
+    assert next(here.glob("out/**/*.wav")).read_bytes() == (here / "audio" / "a.wav").read_bytes()
+
+
+def test_audio_of_another_machine(here, text, touchfs):
+    """Its list names a directory that is not here."""
+    (here / "audio" / "en=1").mkdir(parents=True)
+    soundfile.write(here / "audio" / "en=1" / "a.wav", PCM, RATE, "PCM_16")
+    (here / "train").mkdir()
+    (here / "train" / "wav.scp").write_text("a /other/wavs/en=1/a.wav\n")
+    told = touchfs("ls", "train").stderr.decode()
+    assert "add --audio-root DIR=/other/wavs/en=1, and DIR has its files now" in told
+    for root in ("audio=/other/wavs", "audio/en=1=/other/wavs/en=1/"):
+        assert text("ls", "train:shards/train", "--audio-root", root) == "a.wav"
+    assert library.open("train", audio_root="audio=/other/wavs")["a"].audio("int16")[1] == RATE
+    refused = touchfs("ls", "train:shards/train", "--audio-root", "none=/other/wavs")
+    assert refused.returncode == 2 and b"Directory 'none=/other/wavs' does not exist" in refused.stderr
+
+
+WRONG = [
+    ("sox a.mp3 -t wav - |", "'sox a.mp3 -t wav - |' is a command, and commands are never run: name a file"),
+    (
+        "/other/a.wav",
+        "its audio '/other/a.wav': is not below the audio root: if it was moved there from OLD, "
+        "add --audio-root {here}/audio=OLD",
+    ),
+    ("b.wav", "its audio 'b.wav': no such file or directory"),
+    ("a.txt", "its audio 'a.txt': has not the extension of a recording"),
+]
+
+
+@pytest.mark.parametrize(("path", "reason"), WRONG)
+def test_the_first_reason_is_in_the_error_itself(here, touchfs, text, path, reason):
+    (here / "audio").mkdir()
+    (here / "train").mkdir()
+    (here / "train" / "wav.scp").write_text(f"a {path}\n")
+    reason = reason.format(here=here)
+    refused = touchfs("mount", "train", "m", "--audio-root", "audio")
+    assert refused.returncode == 13 and refused.stderr.decode().count("\n") == 1
+    assert f"shard train: 1 of 1 sample is damaged: sample 0 ('a'): {reason}" in refused.stderr.decode().rstrip()
+    *_, line, advice = touchfs("info", "train", "--audio-root", "audio").stdout.decode().splitlines()
+    assert reason in line
+    report = text(*shlex.split(advice.split("`")[1])[1:])
+    assert reason in report and report.startswith("1 of the 1 sample of")
 
 
 def test_open(here, lines):

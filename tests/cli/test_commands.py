@@ -358,8 +358,8 @@ class TestInfo:
         assert (done.returncode, done.stderr) == (1, b"")
         assert "shards:         4, 3 with errors" in lines
         assert "samples:        6, 3 damaged" in lines
-        assert lines[-4:] == [
-            "shard 000000000: 3 of 4 samples are damaged",
+        assert lines[-4].startswith("shard 000000000: 3 of 4 samples are damaged: sample 1 (")
+        assert lines[-3:] == [
             "shard 000000001: metainfo.bin has no index: the job that wrote this shard did not end",
             "shard gone: no such shard",
             "See `touchfs cat 'a bad one:shards/000000000/ERROR.txt'`.",

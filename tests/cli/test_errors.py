@@ -139,6 +139,17 @@ def test_a_list_may_have_any_name(text, here, shards):
         assert text("ls", f"{name}:shards") == "000000000/"
 
 
+@pytest.mark.parametrize(("name", "others"), [("a.wav", ["a.json", "a.srt"]), ("a.JPG", ["a.txt"])])
+def test_loose_files_become_a_shard_as_the_error_says(touchfs, text, here, name, others):
+    Path("my data").mkdir()
+    for each in (name, *others):
+        Path("my data", each).write_bytes(b"{}")
+    line = one_line(touchfs("info", "my data"), 1)
+    assert f"no shards here, but loose files, as {name}: `tar -cf" in line
+    subprocess.run(line.split("`")[1], shell=True, check=True)
+    assert {name, *others} <= {*text("ls", "my data.tar:shards/my data").split()}
+
+
 def test_a_directory_of_another_format_names_it(touchfs, here):
     Path("d").mkdir()
     for name in ("notes.txt", "train-00000.tfrecord"):

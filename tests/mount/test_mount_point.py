@@ -276,7 +276,7 @@ def test_a_damaged_sample_of_which_something_is_shown_is_served(tmp_path):
     done = touchfs("mount", tmp_path / "x.jsonl", tmp_path / "mnt")
     assert (done.returncode, done.stderr) == (0, "")
     assert touchfs("umount", tmp_path / "mnt").returncode == 0
-    assert "1 of 1 samples are damaged" in refused(13, tmp_path / "x.jsonl", tmp_path / "mnt", "--strict")
+    assert "1 of 1 sample is damaged" in refused(13, tmp_path / "x.jsonl", tmp_path / "mnt", "--strict")
 
 
 def test_state_and_log_that_cannot_be_written(speech, tmp_path):

@@ -163,7 +163,7 @@ def test_without_a_root_nothing_of_it_is_shown(tmp_path: Path, root: Path) -> No
     for make in (nemo, cuts):
         found = walk(tree_of(make(root, tmp_path)), "shards")
         assert sorted(found) == sorted(f"{key}.json" for key in KEYS)
-    with pytest.raises(NotFoundError, match="no shards here"):
+    with pytest.raises(NotFoundError, match="is a Kaldi data directory: add --audio-root DIR"):
         tree_of(kaldi(root, tmp_path))
     assert Options().hashed == str(Options()) == str(options_of(root)) != options_of(root).hashed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -22,6 +21,7 @@ from touchfs.cli.dataset_options import (
     segments_option,
     split_option,
     table_options,
+    with_audio_root,
 )
 from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.limit_options import limit_options
@@ -141,7 +141,7 @@ def command(
     options = Options(
         sample_rate,
         key_rule,
-        limits=replace(limits, audio_root=audio_root),
+        limits=with_audio_root(limits, audio_root),
         segments=segments,
         key_column=key_column,
         layout=layout,

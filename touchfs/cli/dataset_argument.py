@@ -6,7 +6,7 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.dataset_options import ReadOptions
+from touchfs.cli.dataset_options import ReadOptions, repeated_options
 from touchfs.cli.progress import progress_bar
 from touchfs.core.errors import NotFoundError
 from touchfs.core.progress import Progress
@@ -73,6 +73,5 @@ def _entry_at(tree: Tree, name: str, path: str, location: str) -> Entry:
     try:
         return tree.resolve(path)
     except NotFoundError as error:
-        raise NotFoundError(
-            f"{error.message}; `touchfs ls {quote(name)}` shows what there is", path=location
-        ) from error
+        shows = f"`touchfs ls{repeated_options()} {quote(name)}` shows what there is"
+        raise NotFoundError(f"{error.message}; {shows}", path=location) from error

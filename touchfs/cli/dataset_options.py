@@ -6,15 +6,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
+from shlex import quote
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
 from touchfs.core.errors import FormatError, map_os_errors
-from touchfs.core.location import Location, absolute_directory
+from touchfs.core.location import Location, absolute_directory, parse_audio_root
 from touchfs.limits import Limits, parse_size
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import (
@@ -48,6 +50,34 @@ class ReadOptions:
     timeout_seconds: float | None = None
 
 
+# Options without which another command would read another dataset, or none.
+_REPEATED = frozenset(
+    (
+        *("sample_rate", "key_rule", "segments", "audio_root", "split", "features", "layout", "key_column"),
+        *("sample_kind", "on_error", "allowed_locations", "scratch_dir", "lower_scratch_dir", "no_decompress"),
+        *("in_place", "trust", "max_json", "max_decoded", "storage_options", "options_file"),
+    )
+)
+_FEATURES_FILE = "touchfs.features_file"
+
+
+def repeated_options() -> str:
+    """The options of the running command that another one needs to read the same dataset, with a space before each."""
+    context = click.get_current_context()
+    words = list[str]()
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in _REPEATED or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.meta[_FEATURES_FILE] if name == "features" else context.params[name]
+        if isinstance(value, bool):
+            words.append(option.opts[0])
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += option.opts[0], quote(str(each))
+    return "".join(f" {word}" for word in words)
+
+
 sample_rate_option = click.option(
     "--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate."
 )
@@ -68,17 +98,25 @@ segments_option = click.option(
 
 
 def _audio_root(context: click.Context, parameter: click.Parameter, root: str | None) -> str | None:
-    if root is not None and not Location.of(root).is_url:
-        click.Path(exists=True, file_okay=False).convert(root, parameter, context)
-    return None if root is None else absolute_directory(root)
+    if root is None:
+        return None
+    directory, was = parse_audio_root(root)
+    if not Location.of(directory).is_url:
+        click.Path(exists=True, file_okay=False).convert(directory if was else root, parameter, context)
+    return f"{directory}={was}" if was else directory
 
 
 audio_root_option = click.option(
     "--audio-root",
     callback=_audio_root,
-    metavar="DIR",
-    help="Directory or URL of audio that JSON lines and Kaldi's directories name. No file outside is opened.",
+    metavar="DIR[=OLD]",
+    help="Directory or URL of audio that JSON lines and Kaldi's directories name (as OLD). No file outside is opened.",
 )
+
+
+def with_audio_root(limits: Limits, text: str | None) -> Limits:
+    """The limits with the audio root of the option, if it is given."""
+    return limits if text is None else limits.with_audio(*parse_audio_root(text))
 
 
 split_option = click.option(
@@ -91,6 +129,7 @@ def _features_text(context: click.Context, parameter: click.Parameter, path: str
         return None
     from touchfs.features.json_form import parse_features
 
+    context.meta[_FEATURES_FILE] = path
     with map_os_errors(path), open(path, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
     try:
@@ -213,7 +252,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
             os.environ[LOWER_VARIABLE] = os.path.abspath(lower_scratch_dir)
             Scratch.configured()  # says what is wrong with it
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
-        limits = replace(limits, audio_root=audio_root, locations=allowed_locations)
+        limits = with_audio_root(replace(limits, locations=allowed_locations), audio_root)
         tables = key_column, layout, features
         options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error, split)
         return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))

@@ -12,14 +12,14 @@ from shlex import quote
 import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
-from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
 from touchfs.indexing.dataset_path import split_dataset_path
-from touchfs.indexing.serving import first_reason, why_unservable
+from touchfs.indexing.serving import first_reason, unshown_audio, why_unservable
 from touchfs.tables.values.partition import partition_types
 
 ERRORS_SHOWN = 10
@@ -77,6 +77,8 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
     if dataset.left_out:
         say(str(dataset.left_out))
+    if advice := unshown_audio(dataset):
+        say(advice)
     if line := _untimed_line(path, dataset, formats):
         say(line)
     for line in error_lines(path, dataset):
@@ -90,7 +92,7 @@ def _untimed_line(path: str, dataset: Dataset, formats: RecordingFormats) -> str
     if not untimed or not any(shard.unmeasured for shard in dataset.shards):
         return ""
     have = f"{untimed:,} samples have" if untimed > 1 else "1 sample has"
-    return f"{have} no known duration: `touchfs index --full {quote(path)}`"
+    return f"{have} no known duration: `touchfs index --full{repeated_options()} {quote(path)}`"
 
 
 def _interleaved(dataset: Dataset | None) -> str:
@@ -152,4 +154,4 @@ def _error_lines(path: str, dataset: Dataset, view: str) -> Iterator[str]:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
         report = quote(f"{path}:{dataset.shards[broken[0]].path_in(view)}/ERROR.txt")
-        yield f"See `touchfs cat {report}`."
+        yield f"See `touchfs cat{repeated_options()} {report}`."

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
-from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
 from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
@@ -88,7 +88,7 @@ def command(
     if strict:
         check_strictly(dataset)
     samples = Selector(dataset, survivors_directory()).select(source, where)
-    warn_of_errors(samples.dataset)
+    warn_of_errors(samples.dataset, repeated_options())
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size, tail=tail
     )

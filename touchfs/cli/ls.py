@@ -10,6 +10,7 @@ import click
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.stat import format_size, format_time
+from touchfs.indexing.serving import unshown_audio
 
 
 @click.command("ls")
@@ -25,6 +26,8 @@ def command(location: str, long: bool, read_options: ReadOptions) -> int:
     """
     tree, entry, path = open_tree(location, read_options)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
+    if advice := unshown_audio(tree.dataset):
+        click.echo(f"touchfs: {advice}", err=True)
     status = 0
     for name, child, _ in listed:
         if long and child.size is None:  # a recording must be read to know it

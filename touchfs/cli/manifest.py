@@ -8,7 +8,7 @@ import sys
 import click
 
 from touchfs.cli.dataset_argument import PATH, open_indexed
-from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind
+from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, repeated_options
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import complain
 from touchfs.core.errors import UsageError, map_os_errors
@@ -55,7 +55,7 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
     if is_directory and out is None:
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
     dataset = open_indexed(path, read_options)
-    warn_of_errors(dataset)
+    warn_of_errors(dataset, repeated_options())
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)
     if is_directory and out is not None:

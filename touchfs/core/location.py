@@ -122,6 +122,26 @@ def absolute_directory(path: str | os.PathLike[str]) -> str:
     return place.path
 
 
+# The path, or the start of the URLs, that comes after the name of a URL.
+_MOVED_URL = re.compile(r"(.+?://.+?)=(/.*|[a-zA-Z][a-zA-Z0-9+.-]+://.*)", re.DOTALL)
+
+
+def parse_audio_root(text: str | os.PathLike[str]) -> tuple[str, str]:
+    """The absolute path of a directory of audio; and of `NEW=OLD` OLD, with which lists name what is in NEW now, else
+    "". An existing directory is no such pair. Raises UsageError for the URL of a file.
+    """
+    text = os.fspath(text)
+    new, old = text, ""
+    if Location.of(text).is_url:
+        if match := _MOVED_URL.fullmatch(text):
+            new, old = match.groups()
+    elif not os.path.isdir(text):
+        ends = (at for at, character in enumerate(text) if character == "=" and os.path.isdir(text[:at]))
+        if (end := next(ends, None)) is not None:
+            new, old = text[:end], text[end + 1 :]
+    return absolute_directory(new), old.rstrip("/")
+
+
 def beside(path: str, name: str) -> str:
     """The path of the file with a name in the directory of another. In a store, the name of that may end with a slash,
     which `os.path.dirname` takes off: `s3://bucket/a//x.tar` is in `s3://bucket/a/`.

@@ -14,7 +14,7 @@ from fsspec.transaction import Transaction
 
 from touchfs.core.errors import ArgumentTypeError, TouchfsError
 from touchfs.core.extent import Content
-from touchfs.core.location import Location, absolute_directory
+from touchfs.core.location import Location, parse_audio_root
 from touchfs.core.urls import shown
 from touchfs.filesystem.file import BUFFER_SIZE, TouchFile, os_error_of
 from touchfs.filesystem.shared_tree import shared_tree
@@ -78,12 +78,10 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         beside = os.path.dirname(source.stored.rstrip("/"))  # an index, and files that belong to a shard
         if Location.of(beside).is_url:
             give_options(beside, source.options)
-        root = None if audio_root is None else absolute_directory(audio_root)
+        limits = Limits() if audio_root is None else Limits().with_audio(*parse_audio_root(audio_root))
         self._source = source.path
-        self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": root}
-        options = Options(
-            limits=Limits(audio_root=root), key_column=key_column, layout=layout, features=features, split=split
-        )
+        self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": limits.audio}
+        options = Options(limits=limits, key_column=key_column, layout=layout, features=features, split=split)
         self._shared = shared_tree(self._source, options)
 
     # fsspec sets these two to what it was given. A copy in another process is made of them, where a relative path may

@@ -53,7 +53,9 @@ def report_text(
     """The report about the shard at a path; "" if nothing is wrong. Problems keep something from being shown."""
     damaged = sample_problems.count
     if damaged:
-        head = f"{damaged} of the {samples} samples of {path} are damaged; the others are served."
+        are = "is" if damaged == 1 else "are"
+        others = "; the others are served" if damaged < samples else ""
+        head = f"{damaged} of the {samples} sample{'s' * (samples != 1)} of {path} {are} damaged{others}."
     elif problems:
         head = f"Not all of {path} can be shown; {samples} samples are served."
     elif remarks or sample_remarks.count:
@@ -63,6 +65,6 @@ def report_text(
     counts = len(problems), len(remarks), sample_remarks.count, damaged
     left = sum(max(count - REPORTED_MAX, 0) for count in counts)
     more = [f"… and {left} more"] if left else []
-    others = *sample_remarks.lines, *sample_problems.lines
-    lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *others, *more]
+    of_samples = *sample_remarks.lines, *sample_problems.lines
+    lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *of_samples, *more]
     return "\n".join([one_line(head), "", *map(one_line, lines), "", f"Repair the shard or make it again, {THEN}", ""])

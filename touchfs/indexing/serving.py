@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from shlex import quote
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
-from touchfs.core.errors import FormatError
+from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.location import Location
 from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.preparing import is_waiting
 from touchfs.indexing.report import reasons
+from touchfs.registry.containers import AUDIO_LIST, LINES
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +41,18 @@ def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
     return ""
 
 
-def warn_of_errors(dataset: Dataset) -> None:
-    """Write a line to the log if shards of a dataset have errors. Their other samples are served."""
+def warn_of_errors(dataset: Dataset, options: str = "") -> None:
+    """Write a line to the log if shards of a dataset have errors. Their other samples are served.
+
+    `options` are those of a command that reads the dataset as it is read here, with a space before each.
+    """
     broken = sum(bool(shard.report) for shard in dataset.shards)
     if broken:
         served = counted(dataset.samples - sum(shard.damaged for shard in dataset.shards), "sample")
         path = shown(dataset.source)
         shards = counted(len(dataset.shards), "shard")
-        log.warning(
-            "%s: %d of %s with errors, %s served: see `touchfs info %s`", path, broken, shards, served, quote(path)
-        )
+        details = f"`touchfs info{options} {quote(path)}`"
+        log.warning("%s: %d of %s with errors, %s served: see %s", path, broken, shards, served, details)
 
 
 def check_strictly(dataset: Dataset) -> None:
@@ -61,12 +66,13 @@ def _not_strict(dataset: Dataset, broken: Sequence[int], what: str) -> str:
 
 
 def first_reason(dataset: Dataset, position: int) -> str:
-    """The first problem in the report of a shard, or its number of damaged samples if there are any."""
+    """The first problem in the report of a shard; before it its number of damaged samples, if there are any."""
     shard = dataset.shards[position]
-    if shard.damaged:
-        return f"shard {shard.name}: {shard.damaged:,} of {shard.samples:,} samples are damaged"
     lines = reasons(shard.report)
     reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
+    if shard.damaged:
+        are = "are" if shard.samples > 1 else "is"
+        return f"shard {shard.name}: {shard.damaged:,} of {counted(shard.samples, 'sample')} {are} damaged: {reason}"
     return f"shard {shard.name}: {reason}" + (f"; and {len(lines) - 1:,} more" if len(lines) > 1 else "")
 
 
@@ -82,3 +88,19 @@ def _has_files(dataset: Dataset, position: int) -> bool:
     table = dataset.catalog(position).tables["shards"]
     is_file = (as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE)
     return bool(is_file.any())
+
+
+def unshown_audio(dataset: Dataset) -> str:
+    """What shows the audio that the lines of the first shard name, if it is a local list and no option names a root; ""
+    if there is none such.
+    """
+    shard = next(iter(dataset.listed), None)
+    if shard is None or shard.known.container not in (LINES, AUDIO_LIST) or dataset.limits.audio_root is not None:
+        return ""
+    if not Location.of(shard.path).is_url and shard.path not in dataset.unseen:
+        from touchfs.registry.directory.audio_lists import read_audio_list  # no other dataset needs it
+
+        with suppress(TouchfsError):
+            if found := read_audio_list(shard.path):
+                return f"the audio that {shard.name} names is not shown: {found.advice}"
+    return ""

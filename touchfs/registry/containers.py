@@ -194,6 +194,19 @@ ZIP = Container(
     is_single=True,
     keys_are_paths=True,
 )
+# Manifests of NeMo are called so. Any other JSON has the same name.
+AUDIO_LIST = Container(
+    name="JSON lines",
+    words="",
+    suffixes=(".json",),
+    open=_of("touchfs.containers.lines.reader.JsonlShard"),
+    fingerprints=single.fingerprints,
+    open_source=single.open_source,
+    instead=_of("touchfs.registry.directory.audio_lists.instead"),
+    is_single=True,
+    is_streamed=True,
+    is_divided=True,
+)
 CONTAINERS = (
     MEGATRON,
     TAR,
@@ -208,6 +221,7 @@ CONTAINERS = (
     KALDI,
     LANCE,
     ZIP,
+    AUDIO_LIST,
 )
 READS = f"touchfs reads {', '.join(each.words for each in CONTAINERS if each.words)}, and a data.list"
 

@@ -15,6 +15,7 @@
     a .tar, …       the one shard
     a name with braces, as `train-{000..099}.tar`, that no file has: the shards of all its members, also missing ones
     a pattern, as `train-*.tar`, that no file has: the shards of all that match
+    a .json         a list of audio, an object on each line, as NeMo's; in a directory only if nothing else is a shard
     another file    a `data.list`, if it looks like one; else an error says what it is
 
 Names decide, and the lists that directories have of their data, so hundreds of shards are found without a read. What is
@@ -28,7 +29,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from shlex import quote
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from touchfs.containers.shar.files import list_files
@@ -39,6 +41,7 @@ from touchfs.format.braces import BracePattern
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.registry.containers import (
+    AUDIO_LIST,
     DIRECTORY,
     KALDI,
     LANCE,
@@ -62,15 +65,18 @@ from touchfs.registry.directory.members import (
     shared_directories,
     split_wildcards,
 )
-from touchfs.registry.directory.other_formats import describe, describe_name, read_head
+from touchfs.registry.directory.other_formats import describe, describe_name, is_loose, read_head
 from touchfs.registry.directory.own_list import OwnList, cache_list, read_own_list
 from touchfs.registry.directory.splits import in_order, listed_splits, named_splits
 from touchfs.registry.open import container_at
-from touchfs.shard.single import LISTS, RECORDINGS, SEGMENTS
+from touchfs.shard.single import LISTS, OTHER_LISTS, RECORDINGS, SEGMENTS
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
 from touchfs.tables.shards.lance_files import is_lance_dataset
 from touchfs.tables.values.partition import partitions_of
+
+if TYPE_CHECKING:
+    from touchfs.registry.directory.audio_lists import AudioList
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
@@ -78,6 +84,7 @@ SKIPPED_NAME = "skipped.jsonl"
 # Deeper directories, and more of them, are a mistake: a link into the whole disk, or pages that a server makes up.
 DEPTH_MAX, DIRECTORIES_MAX = 32, 100_000
 _NO_SHARD = "not a shard"
+_A_KALDI_DIRECTORY = "a Kaldi data directory"
 _NO_FILE = "a link that leads nowhere, or not a file"
 # img2dataset writes both beside each tar: columns of all of its samples, and counts.
 _STATISTICS = re.compile(r"(.+)_stats\.json", re.DOTALL)
@@ -166,7 +173,8 @@ def find(
     search = _Search(silent, Look() if store is None else store, audio_root, locations, left_out)
     shards = _described(search.of(source), source, search)
     for other in dict.fromkeys(search.undecided):
-        left_out.add(other.path, f"{other.container.magics[0][1]} beside other shards: name it")
+        what = describe_name(other.path) or f"{other.container.magics[0][1]} beside other shards: name it"
+        left_out.add(other.path, what)
     return Found(shards, search.left_out).of_split(split, source.path)
 
 
@@ -237,7 +245,7 @@ def walk(
 class _Search:
     """One search, with the arguments of `find`. `seen` are the real paths of the directories that it entered, `splits`
     the splits that lists have of files and directories, and `undecided` the files that are shards only if nothing else
-    is.
+    is. `kaldi` has the `wav.scp` that are not shown, by their paths, and `loose` is a loose file.
     """
 
     silent: Collection[str]
@@ -248,6 +256,8 @@ class _Search:
     seen: set[str] = field(default_factory=set)
     splits: dict[str, str] = field(default_factory=dict)
     undecided: list[FoundShard] = field(default_factory=list)
+    kaldi: dict[str, AudioList] = field(default_factory=dict)
+    loose: str = ""
 
     def of(self, source: Location) -> list[FoundShard]:
         """The shards of a source. Raises as `find`."""
@@ -265,12 +275,16 @@ class _Search:
         return shards
 
     def _decide(self) -> list[FoundShard]:
-        """The files whose names did not decide, where nothing else is a shard. The first one tells what all are."""
+        """The files whose names did not decide, where nothing else is a shard. The first one of a kind tells what all
+        of these are.
+        """
         found, self.undecided = list(dict.fromkeys(self.undecided)), []
-        what = self._instead(found[0]) if found else ""
-        for shard in found if what else ():
-            self.left_out.add(shard.path, what)
-        return [] if what else found
+        first = {shard.container: shard for shard in reversed(found)}
+        what = {container: self._instead(shard) for container, shard in first.items()}
+        for shard in found:
+            if what[shard.container]:
+                self.left_out.add(shard.path, what[shard.container])
+        return [shard for shard in found if not what[shard.container]]
 
     def _instead(self, shard: FoundShard) -> str:
         """What a file is instead of a shard; "" if it is one."""
@@ -279,13 +293,25 @@ class _Search:
         return instead(shard.path)
 
     def _nothing(self, source: str) -> NotFoundError:
-        others = f"; {self.left_out}" if self.left_out else ""
-        return NotFoundError(f"no shards here: {READS}{others}", path=source)
+        if self.kaldi:
+            first, *others = self.kaldi.values()
+            advice = first._replace(paths=[path for each in (first, *others) for path in each.paths]).advice
+            where = os.path.dirname(first.path)
+            where_else = "" if where == source else f"no shards here, but {shown(where)} "
+            return NotFoundError(f"{where_else}is {_A_KALDI_DIRECTORY}: {advice}", path=source)
+        if self.loose and not Location.of(source).is_url:
+            tar = quote(f"{os.path.basename(source) or 'samples'}.tar")
+            make = f"`tar -cf {tar} -C {quote(source)} .` makes a shard of them"
+            return NotFoundError(f"no shards here, but loose files, as {self.loose}: {make}", path=source)
+        left_out = f"; {self.left_out}" if self.left_out else ""
+        return NotFoundError(f"no shards here: {READS}{left_out}", path=source)
 
     def _of_file(self, source: Location, kind: FileType | None) -> list[FoundShard]:
         """The shards of a source that is not a directory."""
         path = source.path
-        if kind is FileType.FILE and self.audio_root is not None and os.path.basename(path) == RECORDINGS:
+        if kind is FileType.FILE and os.path.basename(path) == RECORDINGS:
+            if self.audio_root is None:
+                raise FormatError(f"is {_A_KALDI_DIRECTORY}: {self._kaldi_list(path).advice}", path=path)
             return [FoundShard(source, KALDI)]
         if kind is FileType.FILE and (container := _single(path, self.store)) is not None:
             read_head(path)
@@ -414,31 +440,48 @@ class _Search:
             found |= {name: container for name in shar.lines if (container := single_named(name))}
         else:
             single = {name: container for name in names if (container := single_named(name))}
-            undecided = [name for name, container in single.items() if container.instead is not None]
+            tars = {plain_stem(name) for name, each in single.items() if each.keys_are_paths and each.instead is None}
+            described = {name for name in names if _stem_of_described(name, single.get(name)) in tars}
+            undecided = [name for name, each in single.items() if each.instead is not None and name not in described]
             self.undecided += [_shard(directory, name, single.pop(name)) for name in undecided]
-            tars = {plain_stem(name) for name, container in single.items() if container.keys_are_paths}
             stems = {name.removesuffix(INDEX_SUFFIX) for name in prefixes}
             known = {*prefixes, *undecided, *(LISTS if SEGMENTS in names else ())}
+            if RECORDINGS in names:
+                path = os.path.join(directory, RECORDINGS)
+                self.kaldi[path] = self._kaldi_list(path)
+                self.left_out.add(path, f"{_A_KALDI_DIRECTORY}: {self.kaldi[path].advice}")
+                known |= {RECORDINGS, *OTHER_LISTS}
             for name in names:
-                if _stem_of_described(name, single.get(name)) in tars:
+                if name in described:
                     self.left_out.add(os.path.join(directory, name), _DESCRIBES)
                 elif name in single:
                     found[name] = single[name]
                 elif not (name in known or _is_beside(name, single) or data_stem(name) in stems):
+                    self.loose = self.loose or (name if is_loose(name) else "")
                     self.left_out.add(os.path.join(directory, name), describe_name(name) or _NO_SHARD)
         return [_shard(directory, name, found[name]) for name in sorted(found)]
 
     def _leave_out_others(self, directory: str, entries: Iterable[StoredEntry], own: OwnList) -> None:
         known = {name.partition("/")[0] for name in (*own.files, *own.directories)}
         names = sorted(entry.name for entry in entries if entry.name not in known and entry.name[0] != ".")
-        for name in (*filter(single_named, names), *own.others):
+        data = (name for name in names if single_named(name) not in (None, AUDIO_LIST))
+        for name in (*data, *own.others):
             self.left_out.add(os.path.join(directory, name), own.reason)
+
+    def _kaldi_list(self, path: str) -> AudioList:
+        """What the `wav.scp` at a path names."""
+        from touchfs.registry.directory.audio_lists import AudioList, read_audio_list  # only lists need it
+
+        empty = AudioList(path, [], "its wav.scp is empty")
+        with suppress(NotFoundError, SourceError):
+            return read_audio_list(path) or empty
+        return empty._replace(problem="its wav.scp cannot be read")
 
     def _directory_shard(self, path: str, entries: Sequence[StoredEntry]) -> FoundShard | None:
         """The one shard that a directory is, or None."""
         if (container := directory_kind(path, entries)) is not None:
             return FoundShard(Location.of(path), container)
-        if self.audio_root is not None and any(each.name == RECORDINGS and each.is_file() for each in entries):
+        if self.audio_root is not None and _has_recordings(entries):
             return _shard(path, RECORDINGS, KALDI)
         return None
 
@@ -467,6 +510,10 @@ class _Search:
 
 def _shard(directory: str, name: str, container: Container) -> FoundShard:
     return FoundShard(Location.of(os.path.join(directory, name)), container)
+
+
+def _has_recordings(entries: Sequence[StoredEntry]) -> bool:
+    return any(each.name == RECORDINGS and each.is_file() for each in entries)
 
 
 def directory_kind(path: str, entries: Sequence[StoredEntry]) -> Container | None:

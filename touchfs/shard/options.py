@@ -97,7 +97,7 @@ class Options:
     def hashed(self) -> str:
         """The text that is hashed for the names of catalogs, so it never changes for the same options."""
         later = {
-            "audio_root": self.limits.audio_root,
+            "audio_root": self.limits.audio,
             "key_column": self.key_column,
             "layout": self.layout,
             "features": self.features,

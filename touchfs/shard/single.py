@@ -19,6 +19,8 @@ from touchfs.source.store import FileType, Store, StoredFile
 SEGMENTS = "segments"
 LISTS = (SEGMENTS, "text", "utt2spk")
 RECORDINGS = "wav.scp"
+# All that Kaldi has in the directory of such a list.
+OTHER_LISTS = frozenset((*LISTS, "reco2dur", "spk2gender", "spk2utt", "utt2dur"))
 
 
 def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:

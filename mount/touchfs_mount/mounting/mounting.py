@@ -29,7 +29,7 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.preparing import is_waiting, release
-from touchfs.indexing.serving import why_unservable
+from touchfs.indexing.serving import unshown_audio, why_unservable
 from touchfs.iterators.store_place import StorePlace, fleet_store
 from touchfs.posix import links
 from touchfs.posix.memory.shared import SharedText
@@ -324,4 +324,6 @@ def _summary(dataset: Dataset) -> str:
         parts.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
     if dataset.left_out:
         parts.append(str(dataset.left_out))
+    if advice := unshown_audio(dataset):
+        parts.append(advice)
     return "; ".join(parts)

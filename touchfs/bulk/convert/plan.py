@@ -27,7 +27,7 @@ def plan_settings(
         "sample-rate": options.sample_rate,
         "key-rule": options.key_rule,
         "segments": options.segments,
-        "audio-root": options.limits.audio_root,
+        "audio-root": options.limits.audio,
         "split": options.split,
         "key": options.key_column,
         "layout": options.layout,

@@ -1,9 +1,9 @@
 """The audio that lists name: found below the audio root, and measured by its header.
 
 A path is relative to the root, whatever directory its tool would start from, or absolute if it begins with the root's
-own path or URL. Only recordings, by their extension, are looked at. A file is looked at once for all lines near each
-other that name it. Files at URLs are looked at by several threads, ahead of the line that is indexed: each takes two
-requests, and ten thousand of them one after the other half of an hour.
+own path or URL, or with the one that it was (`Limits.audio_was`). Only recordings, by their extension, are looked at. A
+file is looked at once for all lines near each other that name it. Files at URLs are looked at by several threads, ahead
+of the line that is indexed: each takes two requests, and ten thousand of them one after the other half of an hour.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
+from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -49,12 +50,14 @@ class ListedAudio(NamedTuple):
 
 
 class AudioRoot:
-    """The audio below the directory or URL `root`. `source` is the file of the shard that names it."""
+    """The audio below a directory or URL, which lists may name by the path `was`. `source` is the file of the shard
+    that names it.
+    """
 
-    def __init__(self, root: str, source: str) -> None:
+    def __init__(self, root: str, was: str, source: str) -> None:
         self._root = root
         self._location = Location.of(root)
-        self._prefix = os.path.join(root, "")
+        self._prefixes = [os.path.join(each, "") for each in (was, root) if each]
         self._source = source
         # By path below the root.
         self._found: BoundedCache[str, _Found] = BoundedCache(_FILES_KEPT)
@@ -97,11 +100,13 @@ class AudioRoot:
 
     def _within(self, path: str) -> str:
         """The path relative to the root. Raises FormatError."""
-        within = path.removeprefix(self._prefix)
-        if within != path and self._location.speaks_http:  # a URL has escapes
+        prefix = next(filter(path.startswith, self._prefixes), "")
+        within = path.removeprefix(prefix)
+        if Location.of(prefix).speaks_http:  # a URL has escapes
             within = unquote(within)
         if within.startswith("/") or Location.of(within).is_url:
-            raise FormatError("is not below the audio root")
+            moved = quote(f"{self._location.shown}=OLD")
+            raise FormatError(f"is not below the audio root: if it was moved there from OLD, add --audio-root {moved}")
         if not is_recording(os.path.splitext(within)[1][1:]):
             raise FormatError("has not the extension of a recording")
         try:

@@ -51,7 +51,7 @@ class JsonlShard(SingleFile, StoredSamples):
         self._lines = lines(self._file)
         self._limit = options.limits.json
         root = options.limits.audio_root
-        self._audio = None if root is None else AudioRoot(root, self._name)
+        self._audio = None if root is None else AudioRoot(root, options.limits.audio_was, self._name)
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -55,13 +55,14 @@ class KaldiShard(StoredSamples):
     problems = ()
 
     def __init__(self, path: str, options: Options, files: Files) -> None:
-        if options.limits.audio_root is None:
+        limits = options.limits
+        if limits.audio_root is None:
             raise FormatError("names audio elsewhere: --audio-root names the directory below which it lies", path=path)
         self.path = path
         self.files = files
         self.size = sum(fingerprint.size for fingerprint in files.values())
-        self._audio = AudioRoot(options.limits.audio_root, RECORDINGS)
-        self._limit = options.limits.json
+        self._audio = AudioRoot(limits.audio_root, limits.audio_was, RECORDINGS)
+        self._limit = limits.json
         self._file = open_source(path, RECORDINGS, files)
         self._lines = lines(self._file)
         self._lists = {name: IdLines(open_source(path, name, files)) for name in files if name in _FIELDS}

@@ -9,6 +9,7 @@ import os
 
 from touchfs.core.errors import map_os_errors
 from touchfs.format import magic
+from touchfs.media.extensions import is_recording
 from touchfs.registry.containers import CONTAINERS, TAR
 from touchfs.source.data import DATA
 
@@ -59,6 +60,8 @@ _EXTENSIONS = {
     "yaml": "a YAML file",
     "yml": "a YAML file",
 }
+# Of pictures, many of which are loose files as recordings are.
+_PICTURES = frozenset(("bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"))
 
 
 def read_head(path: str) -> bytes:
@@ -105,3 +108,9 @@ def _by_magic(head: bytes) -> tuple[str, str] | None:
 def describe_name(name: str) -> str | None:
     """A description of a file by the extension of its name, or None."""
     return _EXTENSIONS.get(os.path.splitext(name)[1][1:].lower())
+
+
+def is_loose(name: str) -> bool:
+    """True for the name of a single recording or picture, many of which make a shard."""
+    extension = os.path.splitext(name)[1][1:].lower()
+    return extension in _PICTURES or is_recording(extension)

@@ -12,7 +12,7 @@ from touchfs.containers.tar.samples import split_name
 from touchfs.containers.zip.reader import ZipShard
 from touchfs.core.errors import FormatError
 from touchfs.format.idx import DATA_SUFFIX
-from touchfs.registry.containers import container_named
+from touchfs.registry.containers import AUDIO_LIST, container_named
 from touchfs.shard.options import Options
 from touchfs.source.archived.directory import read_directory
 from touchfs.source.data import DATA
@@ -46,7 +46,7 @@ def _instead(names: Iterable[str]) -> str:
     for name in names:
         if (split := split_name(name)) is None:
             continue
-        if container_named(name) is not None:
+        if container_named(name) not in (None, AUDIO_LIST):
             first.setdefault(split[0], name)
         elif not name.endswith(DATA_SUFFIX):
             others.add(split[0])
