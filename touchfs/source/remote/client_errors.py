@@ -63,6 +63,14 @@ def reason_of(error: BaseException) -> str:
         return f"its client has no option {option[1]}: see --storage-option and --options-file"
     if type(error).__name__ == "TooManyRedirects":
         return "its server sends us from one address to the next, without an end"
+    if is_unknown_host(error):
+        return "its host is not known"
+    if is_refused(error):
+        return "the connection was refused: does its server run?"
+    # aiohttp's text has the settings of TLS and the arguments of the call, too.
+    system = getattr(error, "os_error", None)
+    if isinstance(system, OSError) and system.strerror:
+        return f"no connection: {system.strerror}"
     return without_secrets(" ".join(str(error).split())) or type(error).__name__
 
 
@@ -77,12 +85,12 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, OSError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
 
 
-def is_unknown_host(error: Exception) -> bool:
+def is_unknown_host(error: BaseException) -> bool:
     """True if the name servers know no such host. They may be wrong, but not for long."""
     return any(isinstance(each, socket.gaierror) and each.errno == socket.EAI_NONAME for each in _causes(error))
 
 
-def is_refused(error: Exception) -> bool:
+def is_refused(error: BaseException) -> bool:
     """True if nobody serves at the port of a host."""
     return any(isinstance(each, ConnectionRefusedError) for each in _causes(error))
 

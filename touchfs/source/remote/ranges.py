@@ -41,12 +41,12 @@ from touchfs.source.store import Status
 T = TypeVar("T")
 # The time of one attempt; the pause after it is doubled each time, and jittered so that clients do not come together.
 ATTEMPT_SECONDS, PAUSE_SECONDS, PAUSE_MAX = 30.0, 0.1, 5.0
-# An unknown host, and one that refuses us and has never answered, are asked for no longer than that: most are typing
+# An unknown host, and one that refuses us and has never answered, are tried no more often than that: most are typing
 # errors. Others may be started again just now.
-UNKNOWN_SECONDS = 5.0
+UNKNOWN_TRIES = 3
 _ANSWERED: set[str] = set()
 # After that time we warn that we wait, once a minute for each host.
-WARN_SECONDS, _WARN_AGAIN_SECONDS = 5.0, 60.0
+WARN_SECONDS, _WARN_AGAIN_SECONDS = 3.0, 60.0
 _WARNED: dict[str, float] = {}
 log = logging.getLogger(__name__)
 
@@ -163,14 +163,16 @@ def _warn(url: str, deadline: float) -> None:
     host, now = urlsplit(url).netloc, monotonic()
     if now >= _WARNED.get(host, 0):
         _WARNED[host] = now + _WARN_AGAIN_SECONDS
-        log.warning("%s: the store does not answer yet, and is asked for %.0f s more", shown(url), deadline - now)
+        message = "%s: the store does not answer yet, and is tried again for %.0f s (--timeout)"
+        log.warning(message, shown(url), deadline - now)
 
 
 async def _tried(
     url: str, host: str, attempt: Callable[[], Awaitable[T]], deadline: float, attempt_seconds: float
 ) -> T:
-    pauses, reason, begun = _pauses(deadline), None, monotonic()
+    pauses, reason, tries = _pauses(deadline), None, 0
     while (left := deadline - monotonic()) > 0:
+        tries += 1
         try:
             async with asyncio.timeout(min(attempt_seconds, left)):
                 return await attempt()
@@ -190,7 +192,7 @@ async def _tried(
             if isinstance(problem, FileNotFoundError | PermissionError) or not isinstance(problem, Exception):
                 raise
             is_nowhere = is_unknown_host(problem) or (is_refused(problem) and host not in _ANSWERED)
-            if not may_pass(problem) or (is_nowhere and monotonic() - begun > UNKNOWN_SECONDS):
+            if not may_pass(problem) or (is_nowhere and tries >= UNKNOWN_TRIES):
                 raise problem from problem.__cause__
             if not isinstance(problem, TimeoutError):
                 reason = reason_of(problem)
