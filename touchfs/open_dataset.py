@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 
-from touchfs.core.errors import MissingExtraError, UsageError
+from touchfs.core.errors import ArgumentTypeError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.core.location import parse_audio_root
 from touchfs.core.token import State
@@ -260,6 +260,11 @@ class OpenDataset(Generic[T]):
         The positions that remain are computed once for each dataset and expression, and kept with the index. The set
         has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has.
         """
+        if not isinstance(expression, str):
+            kind = type(expression).__name__
+            raise ArgumentTypeError(
+                f"where takes an expression as text, not a {kind}: filter(function) takes functions"
+            )
         if not self._steps.are_item_by_item:
             raise TypeError("where(...) is for samples: call it before filter and batch")
         selector = Selector(self._samples.dataset, survivors_directory())

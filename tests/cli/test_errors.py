@@ -1,5 +1,6 @@
 """What goes wrong is one line that says what and where, and an exit status: 1, or 2 where the command is wrong."""
 
+import gzip
 import os
 import subprocess
 import tempfile
@@ -100,6 +101,18 @@ def test_errors(touchfs, mixed, arguments, status, told):
     assert sorted({*os.listdir(mixed)} - {"out"}) == ["empty", "shards", "text"]
 
 
+@pytest.mark.parametrize("arguments", [["ls"], ["info"], ["iterate"], ["mount", "m"]])
+def test_a_pattern_that_the_shell_expanded_is_quoted_as_the_error_says(touchfs, text, here, arguments):
+    for name in ("a", "b", "c"):
+        write_tar(here / "my data" / f"{name}.tar", {"x.txt": b"x"})
+    tars = [f"my data/{name}.tar" for name in "abc"]
+    command, *rest = arguments
+    line = one_line(touchfs(command, *tars, *rest), 2)
+    told = "several datasets: name the directory, or quote a pattern of the shards, as 'my data/*.tar'"
+    assert line == f"touchfs {command}: {told}. Try `touchfs {command} --help`.\n"
+    assert text("ls", "my data/*.tar:shards").split() == ["a/", "b/", "c/"]
+
+
 FILES = [
     ("x.pqt", b"PAR1\0\0PAR1", "a Parquet file, but its name does not end in .parquet"),
     ("x.arrows", b"ARROW1\0\0", "an Arrow file, but its name does not end in .arrow"),
@@ -123,6 +136,24 @@ def test_a_file_of_another_format_is_named(touchfs, here, name, data, what):
     line = one_line(touchfs("info", name), 1)
     assert line.startswith(f"touchfs: {here / name}: is {what}")
     assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, .parquet, directories of them, " in line
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("x.tar", gzip.compress(b"\0" * 1024), "compressed by gzip, but its name does not end in .tar.gz or .jsonl.gz"),
+        ("x.tar", b"PK\x05\x06" + bytes(18), "a zip archive, but its name does not end in .zip"),
+        ("x.jsonl", gzip.compress(b"{}\n"), "compressed by gzip, but its name does not end in .tar.gz or .jsonl.gz"),
+        ("x.parquet", b"ARROW1\0\0" * 9, "an Arrow file, but its name does not end in .arrow"),
+        ("x.tar", b"SQLite format 3\0" * 99, "an SQLite database"),
+    ],
+)
+def test_a_shard_with_the_name_of_another_kind_says_what_it_is(touchfs, here, name, data, what):
+    Path(name).write_bytes(data)
+    done = touchfs("info", name)
+    assert done.returncode == 1 and done.stderr == b""
+    assert f"shard x: is {what}" in done.stdout.decode()
+    assert f": is {what}" in one_line(touchfs("mount", name, "m"), 13)
 
 
 @pytest.mark.parametrize("data", ["touchfs mounts\n", "# audio corpus\n", "a,b\n", "", "two words\nx audio\n"])

@@ -149,7 +149,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
     ("arguments", "told"),
     [
         (["--resume", "none"], "none: no such file"),
-        (["--resume", "damaged"], "damaged: not JSON of a token or state"),
+        (["--resume", "damaged"], "damaged: not JSON: "),
         (["--resume", "damaged", "--epoch", "1"], "leave out --epoch"),
         (["--source", "windows"], "there is no 'windows' to select: choose samples, segments, interleaved"),
         (["--source", "samples/none"], "there is no shard 'none'"),

@@ -111,6 +111,14 @@ def test_unmounting_what_is_in_use(mount, speech, way):
     wait_until(lambda: not any(map(runs, mounted.processes())))
 
 
+def test_who_unmounts_the_directory_that_he_is_in_is_told(mount, speech):
+    mounted = mount(speech)
+    command = [INSTALLED, "umount", "."]  # a fork of a server has a parent that is there, too
+    done = subprocess.run(command, cwd=mounted.path, capture_output=True, text=True, check=False)
+    told = f"touchfs: {mounted.path}: this directory is in it: cd out of it first\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
 def test_lazy_unmounting_lets_readers_go_on(mount, speech):
     """And whoever mounts there next is left alone by the daemon that still serves them."""
     old = mount(speech)

@@ -114,7 +114,9 @@ def test_a_port_where_nobody_ever_answered_is_no_store():
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}/a.bin"
     begun = monotonic()
-    with pytest.raises(SourceError, match=r"a\.bin: cannot be read: the connection was refused: does its server run\?$"):
+    with pytest.raises(
+        SourceError, match=r"a\.bin: cannot be read: the connection was refused: does its server run\?$"
+    ):
         DATA.stat(url)
     assert monotonic() - begun < 20
 

@@ -11,7 +11,7 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import PATH, DatasetCommand, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
@@ -27,7 +27,7 @@ VALUES_SHOWN = 8
 COLUMNS_SHOWN = 20
 
 
-@click.command("info")
+@click.command("info", cls=DatasetCommand)
 @click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--strict", is_flag=True, hidden=True, expose_value=False)  # what is always so since version 0.2
@@ -52,17 +52,18 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
         say(json.dumps(facts | formats.facts() | ({"columns": columns} if columns else {})))
         return status
     damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
+    has_recordings = bool(formats.count or facts["segments"] or dataset.seconds)
     lines = {
         "kind": facts["kind"],
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
         "splits": ", ".join(f"{quote_name(split)} ({count:,})" for split, count in dataset.splits.items()),
-        "hours": _hours(dataset),
-        "recordings": f"{formats.count:,}",
+        "hours": _hours(dataset) if has_recordings else "",
+        "recordings": f"{formats.count:,}" if has_recordings else "",
         "rates": _counts(formats.rates, " Hz"),
         "channels": _counts(formats.channels),
         "codings": _counts(formats.codings),
-        "segments": f"{facts['segments']:,}",
+        "segments": f"{facts['segments']:,}" if has_recordings else "",
         "interleaved": _interleaved(dataset.interleaved),
         "data": f"{dataset.size:,} bytes",
         "columns": _shown_columns(dataset),

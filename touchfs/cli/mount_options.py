@@ -11,6 +11,8 @@ from difflib import get_close_matches
 
 import click
 
+from touchfs.cli.dataset_argument import DatasetCommand
+
 # Words of mount(8) that are the default here, or that are for mount(8) and service managers. `touchfs mount` always
 # sets ro, noatime, nosuid, nodev and default_permissions.
 _DROPPED = (
@@ -33,7 +35,7 @@ _REFUSED = {
 _ENVIRONMENT = "env."
 
 
-class MountCommand(click.Command):
+class MountCommand(DatasetCommand):
     """A command with an option `-o`, whose words become the command's own options, before those that are given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

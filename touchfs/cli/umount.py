@@ -65,6 +65,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
 
 def _unmount_unused(path: str) -> None:
     """Unmount what no program uses, or MountError with the names of those that do."""
+    from touchfs_mount.mounting.overlap import is_inside
     from touchfs_mount.mountpoints.mountpoint import unmount, users
 
     until = time.monotonic() + LOOK_SECONDS
@@ -76,6 +77,8 @@ def _unmount_unused(path: str) -> None:
                 time.sleep(LOOK_SECONDS / 20)
                 continue
             busy = users(path)
+            if not busy and is_inside(os.getcwd(), path):
+                raise MountError("this directory is in it: cd out of it first", path=path) from error
             if not busy:
                 raise
             raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error

@@ -62,7 +62,7 @@ def from_json(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"not JSON of a token or state: {error}") from error
+        raise FormatError(f"not JSON: {error}") from error
 
 
 def _check_plain(value: Any, where: str, levels: int) -> None:

@@ -15,6 +15,7 @@ from touchfs.catalog.catalog import Facts, write_catalog
 from touchfs.core import progress
 from touchfs.core.errors import (
     ChangedError,
+    FormatError,
     LostWorkerError,
     MissingExtraError,
     NotFoundError,
@@ -25,8 +26,10 @@ from touchfs.core.location import Location
 from touchfs.core.names import REPORT_STEM
 from touchfs.indexing.report import THEN
 from touchfs.registry.containers import Container
+from touchfs.registry.directory.other_formats import misnamed
 from touchfs.registry.open import KnownShard, container_at, shard_at
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.sample import ShardReader
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
 
@@ -77,6 +80,8 @@ def make_catalog(
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
                 made, remarks = visit(shard, found, options, full=full, executor=executor)
+            if made.damaged == made.samples and (made.samples or shard.problems):
+                _check_name(found)
             report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
@@ -106,6 +111,20 @@ def make_catalog(
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
+
+
+def _opened(found: KnownShard, options: Options) -> ShardReader:
+    try:
+        return found.open(options)
+    except FormatError:
+        _check_name(found)
+        raise
+
+
+def _check_name(found: KnownShard) -> None:
+    """Raise FormatError, naming what it is, if a shard of which nothing can be read is named like another kind."""
+    if found.container.is_single and (what := misnamed(found.path)):
+        raise FormatError(f"is {what}", path=found.path)
 
 
 def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:

@@ -55,7 +55,11 @@ def prepare(path: str) -> Claim:
             exit_status=EXIT_NO_FUSE,
         )
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        raise MountError("no permission to open /dev/fuse", exit_status=EXIT_NOT_PERMITTED)
+        raise MountError(
+            "no permission to open /dev/fuse: join its group or `chmod 666` it as root; "
+            "`touchfs ls`, `cat` and `serve` need no mount",
+            exit_status=EXIT_NOT_PERMITTED,
+        )
     if shutil.which("fusermount3") is None:
         raise MountError("fusermount3 is missing: install the package fuse3", exit_status=EXIT_NO_FUSE)
     mounted = mounted_at(path)

@@ -10,7 +10,7 @@ import os
 from touchfs.core.errors import map_os_errors
 from touchfs.format import magic
 from touchfs.media.extensions import is_recording
-from touchfs.registry.containers import CONTAINERS, TAR
+from touchfs.registry.containers import CONTAINERS, TAR, container_named
 from touchfs.source.data import DATA
 
 HEAD_SIZE = 8192
@@ -85,6 +85,20 @@ def describe(name: str, head: bytes) -> str | None:
     if by_name is None and head.lstrip().startswith(b"{"):
         return _EXTENSIONS["json"]
     return by_name
+
+
+def misnamed(path: str) -> str:
+    """What a file is that is named like a shard of another kind; "" if its name is right or its bytes do not tell.
+
+    Raises NotFoundError or SourceError.
+    """
+    by_magic = _by_magic(read_head(path))
+    if by_magic is None:
+        return ""
+    what, suffixes = by_magic
+    kinds = [container_named(f"x{suffix}") for suffix in suffixes.split(" or ")]
+    named = f", but its name does not end in {suffixes}: rename it" if suffixes else ""
+    return "" if container_named(path) in kinds else f"{what}{named}"
 
 
 def describe_bytes(head: bytes) -> str | None:
