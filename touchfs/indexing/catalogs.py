@@ -75,7 +75,7 @@ def make_catalog(
         found = found.with_samples()
         files = found.files
         with progress.stage(_OPENING):
-            opened = found.open_to_index(options) if adopt else found.open(options)
+            opened = _opened(found, options, adopt=adopt)
         with closing(opened) as shard:
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
@@ -113,9 +113,9 @@ def make_catalog(
     return facts
 
 
-def _opened(found: KnownShard, options: Options) -> ShardReader:
+def _opened(found: KnownShard, options: Options, *, adopt: bool) -> ShardReader:
     try:
-        return found.open(options)
+        return found.open_to_index(options) if adopt else found.open(options)
     except FormatError:
         _check_name(found)
         raise
