@@ -71,10 +71,18 @@ def test_every_worker_serves(mount, zoo):
         told = [Path(f"/proc/{worker}/io").read_text() for worker in mounted.workers()]
         return [int(re.search(r"syscr: (\d+)", each)[1]) for each in told]
 
+    def read_anew(path: Path) -> None:
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the kernel has what was read before
+            file.read()
+
+    def has_each_served() -> bool:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(read_anew, mounted.files()))
+        return all(more - less > 100 for more, less in zip(read_calls(), before, strict=True))
+
     before = read_calls()
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda path: path.read_bytes(), mounted.files()))
-    assert [more - less > 100 for more, less in zip(read_calls(), before, strict=True)] == [True, True]
+    wait_until(has_each_served)  # the kernel wakes the same one as long as that keeps up
 
 
 def test_unmounting_what_another_program_looks_at(mount, speech):

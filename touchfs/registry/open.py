@@ -75,7 +75,7 @@ class KnownShard(NamedTuple):
 
     def open_to_index(self, options: Options) -> ShardReader:
         """Like `open`, but a tar takes its members from an index of another tool, if one beside it fits."""
-        if self.container is not TAR:
+        if self.container is not TAR or not self.files:
             return self.open(options)
         from touchfs.containers.tar.reader import TarShard  # as the functions of a container's row
 
