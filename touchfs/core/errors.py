@@ -13,7 +13,8 @@
     │   └── ColumnValueError, MissingColumnError   also a ValueError, a KeyError
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be read now: permissions, disk, network
-    │   ├── SourceTimeoutError
+    │   ├── NoAnswerError     no host of that name, or nobody serves there
+    │   │   └── SourceTimeoutError
     │   ├── NotIndexedError   shards are not indexed yet: wait, or index them (`touchfs index`)
     │   ├── MaterializeError  bytes of items cannot be read: also a RuntimeError
     │   ├── LocationError     data names a place that nobody allowed: `--allow-location` allows it
@@ -139,7 +140,11 @@ class SourceError(TouchfsError):
     """The bytes cannot be read now."""
 
 
-class SourceTimeoutError(SourceError):
+class NoAnswerError(SourceError):
+    """The store of the data does not answer, so nothing else in it has to be asked for."""
+
+
+class SourceTimeoutError(NoAnswerError):
     """The read timed out."""
 
 

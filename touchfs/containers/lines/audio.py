@@ -16,7 +16,7 @@ from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from touchfs.core.errors import FormatError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
+from touchfs.core.errors import FormatError, NoAnswerError, NotFoundError, SourceError, TouchfsError
 from touchfs.core.extent import drive
 from touchfs.core.location import Location
 from touchfs.form.beside import WHOLE, whole_file
@@ -82,12 +82,12 @@ class AudioRoot:
     def find(self, path: str) -> ListedAudio:
         """The audio at a path as its list has it. Raises FormatError if it cannot be shown; the error says why.
 
-        Raises SourceTimeoutError if its store does not answer: then no file of the list can be looked at.
+        Raises NoAnswerError if its store does not answer: then no file of the list can be looked at.
         """
         try:
             within = self._within(path)
             fingerprint, info = self._look(within)
-        except SourceTimeoutError:
+        except NoAnswerError:
             raise
         except (FormatError, NotFoundError, SourceError) as error:
             raise FormatError(f"its audio {shown(path)}: {error.message}") from error

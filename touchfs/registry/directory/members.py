@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
-from touchfs.core.errors import NotFoundError, SourceError, SourceTimeoutError, UsageError
+from touchfs.core.errors import NoAnswerError, NotFoundError, SourceError, UsageError
 from touchfs.core.location import Location
 from touchfs.format.braces import BracePattern, parse_braces
 from touchfs.source.data import DATA, find_type
@@ -25,7 +25,7 @@ _WILDCARDS_DEPTH = 16
 def find_members(location: Location, store: Store = DATA) -> BracePattern | None:
     """The names that a path with braces stands for; None if it has none, or is itself the name of a file.
 
-    Raises UsageError for too many names and for braces in the host or bucket of a URL, and SourceTimeoutError.
+    Raises UsageError for too many names and for braces in the host or bucket of a URL, and NoAnswerError.
     """
     pattern = parse_braces(location.path)
     if pattern is None or _exists(location.path, store):
@@ -38,7 +38,7 @@ def find_members(location: Location, store: Store = DATA) -> BracePattern | None
 def _exists(path: str, store: Store) -> bool:
     try:
         store.stat(path)
-    except SourceTimeoutError:
+    except NoAnswerError:
         raise  # a store that does not answer must not be asked for a million members
     except (NotFoundError, SourceError):
         return False

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from touchfs.core.errors import SourceError, SourceTimeoutError, TouchfsError
+from touchfs.core.errors import NoAnswerError, SourceError, TouchfsError
 from touchfs.core.urls import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time, timeout_error
@@ -193,7 +193,7 @@ async def _tried(
                 raise
             is_nowhere = is_unknown_host(problem) or (is_refused(problem) and host not in _ANSWERED)
             if is_nowhere and tries >= UNKNOWN_TRIES:  # a host that nobody answers at must not be asked for each file
-                raise SourceTimeoutError(f"cannot be read: {reason_of(problem)}", path=url) from problem
+                raise NoAnswerError(f"cannot be read: {reason_of(problem)}", path=url) from problem
             if not may_pass(problem):
                 raise problem from problem.__cause__
             if not isinstance(problem, TimeoutError):
