@@ -3,16 +3,20 @@
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import INSTALLED, TOUCHFS
 from machine import FORGET_OTHERS
 from mounts import SPEECH, is_mounted, touchfs
+from touchfs_mount.mountpoints import mountpoint
 from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday.wav"
@@ -379,3 +383,14 @@ def test_what_is_left_out_is_named(tmp_path):
     assert f"2 files left out: README.md (a Markdown text); …{'b' * 100} (not a shard))" in done.stdout
     assert [each["files"] for each in json.loads((mnt / ".touchfs/info").read_text())["left_out"]] == [1, 1]
     assert touchfs("umount", mnt).returncode == 0
+
+
+def test_the_number_of_a_mount_whose_daemon_is_about_to_exit(monkeypatch):
+    """The kernel gives it to the next mount at once, of which `umount` shall know, too, when its daemon has exited."""
+    monkeypatch.setattr(mountpoint, "mounted_at", lambda path: SimpleNamespace(device="0:4242424"))
+    with socket.socket(socket.AF_UNIX) as before:
+        before.bind(mountpoint._address("0:4242424"))
+        threading.Timer(0.2, before.close).start()
+        with mountpoint.liveness_socket("mnt"):
+            assert not mountpoint.wait_for_end("0:4242424", 0.1)
+    assert mountpoint.wait_for_end("0:4242424", 0.1)

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 FILE_SYSTEM = "fuse.touchfs"
 CONNECTIONS = "/sys/fs/fuse/connections"
 CLAIM_SECONDS = 1.0
+# A daemon is gone so soon after its mount, whose number the kernel gives to the next one at once.
+_ENDING_SECONDS = 2.0
 
 # Exit statuses of `touchfs mount`. The command's help lists all.
 EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAILED = 10, 15, 16, 17, 32
@@ -221,10 +223,17 @@ def liveness_socket(path: str) -> Iterator[None]:
     """
     mounted = mounted_at(path)
     with socket.socket(socket.AF_UNIX) as listening:
-        with contextlib.suppress(OSError):
-            if mounted is not None:
+        until = time.monotonic() + _ENDING_SECONDS
+        while mounted is not None:
+            try:
                 listening.bind(_address(mounted.device))
                 listening.listen()
+                break
+            except OSError as error:
+                # The daemon of a mount that had the number before may be about to exit.
+                if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                    break
+                time.sleep(0.01)
         yield
 
 
