@@ -1,4 +1,7 @@
-"""The steps of opening a dataset: find its shards, collect what is known of each, and index the others when needed."""
+"""The steps of opening a dataset: find its shards, collect what is known of each, and index the others when needed.
+
+They are in one file, as each goes on with what the steps before it have found.
+"""
 
 from __future__ import annotations
 
@@ -151,8 +154,7 @@ class Opening:
     @property
     def has_forms(self) -> bool:
         """True if no shard has to be decompressed."""
-        prepared = find_prepared([self._known(path, files or {}) for path, files in self.seen.items()])
-        return all(forms is not None for forms in prepared.values())
+        return all(forms is not None for forms in self._forms(self.seen).values())
 
     def shard(self, position: int) -> Shard:
         """See `Indexer.shard`."""
@@ -313,12 +315,15 @@ class Opening:
         container = self._known(path, notice.facts.files).container
         self.shards[path] = shard_of(path, container, notice.path, notice.facts)
 
+    def _forms(self, seen: Mapping[str, Files | None]) -> dict[str, list[ScratchFile] | None]:
+        return find_prepared([self._known(path, files or {}) for path, files in seen.items()])
+
     def _decompress(self, seen: Mapping[str, Files | None]) -> None:
         """Decompress shards whose decompressed forms are missing, and add the forms of all of them, to be held.
 
         Adds the shards that cannot be decompressed, or not now.
         """
-        prepared = find_prepared([self._known(path, files or {}) for path, files in seen.items()])
+        prepared = self._forms(seen)
         # A shard whose decompression failed, or that is empty, is known from its catalog alone.
         missing = {
             path: seen[path] or {}
