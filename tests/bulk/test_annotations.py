@@ -424,20 +424,30 @@ def kill(operation: int, shards: Sequence[Path], version: int) -> None:
     kill_before(operation, put_version, shards, version)
 
 
+def begin_and_put(begun: Event, shards: Sequence[Path], version: int) -> None:
+    begun.set()
+    put_version(shards, version)
+
+
 def kill_at_random(moment: float, shards: Sequence[Path], version: int) -> None:
-    process = FORK.Process(target=put_version, args=(shards, version))
+    begun = FORK.Event()
+    process = FORK.Process(target=begin_and_put, args=(begun, shards, version))
     process.start()
+    assert begun.wait(60)
     time.sleep(moment)
     process.kill()
     process.join()
 
 
 def check_kills(place: Path, moments: Callable[[list[Path]], Iterator[Callable[[Sequence[Path], int], None]]]) -> None:
+    """Kill at these moments: at `KILLS` and more, until some shards were done when it died, and something was left."""
     expected = [pairs(version, place.parent) for version in range(3)]
     shards = write(place, VERSIONS[0])
     audio = [(os.stat(shard / "audio.bin").st_ino, (shard / "audio.bin").read_bytes()) for shard in shards]
     version, some, left = 0, 0, 0
-    for killed in moments(shards):
+    for count, killed in enumerate(moments(shards)):
+        if count >= KILLS and some and left:
+            break
         wanted = (version + 1) % 3
         killed(shards, wanted)
         left += any(name.startswith(".touchfs-tmp-") for name in os.listdir(place))
@@ -477,7 +487,8 @@ def test_killed_at_any_moment(place: Path) -> None:
             put_version(shards, version)
             durations.append(time.monotonic() - begun)
         random_ = random.Random(5)
-        return (partial(kill_at_random, random_.uniform(0, 1.5 * min(durations))) for _ in range(KILLS))
+        while True:
+            yield partial(kill_at_random, random_.uniform(0, 1.5 * min(durations)))
 
     check_kills(place, moments)
 
