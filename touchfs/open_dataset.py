@@ -37,7 +37,7 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.order.feistel import Feistel
+from touchfs.node.order.order import Permutation
 from touchfs.node.order.partition import KEEP, Partition
 from touchfs.select.selection import AnySamples, Selection, position_of
 from touchfs.select.selector import Selector
@@ -205,7 +205,7 @@ class OpenDataset(Generic[T]):
         return cast("list[int]", self._permutation(np.asarray(positions, np.int64)).tolist())
 
     @cached_property
-    def _permutation(self) -> Feistel | None:
+    def _permutation(self) -> Permutation | None:
         return self._leaf.order.permutation(0)
 
     def _slice(self, which: slice) -> OpenDataset[T]:

@@ -23,7 +23,7 @@ from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
 
 # Parameters of the order of samples that streams do not have.
-_ORDER_OF_INDEX = ("shuffle", "partition", "tail")
+_ORDER_OF_INDEX = ("shuffle", "partition", "tail", "global_batch", "window", "lanes")
 
 
 class SampleSet:
@@ -39,8 +39,9 @@ class SampleSet:
         """Return the samples of a path as for `touchfs mount`, of `NAME.jsonl.gz`, or of `pipe:COMMAND`.
 
         `indexed=True` gives random access, and makes missing indexes; `order` then takes the parameters of
-        `LazyIndexedManifestIterator` (shuffle, seed, rank, world_size, partition, tail). `indexed=False` reads shards
-        from start to end; `order` then takes those of `LazyManifestIterator` (shuffle_shards, seed, rank, world_size).
+        `LazyIndexedManifestIterator` (shuffle, seed, rank, world_size, partition, tail, global_batch, window, lanes).
+        `indexed=False` reads shards from start to end; `order` then takes those of `LazyManifestIterator`
+        (shuffle_shards, seed, rank, world_size).
         By default the set is indexed if all files are plain and have their native indexes beside them
         (`touchfs.peers.match`).
 
@@ -113,25 +114,18 @@ class SampleSet:
         buffer_size: int | None = None,
         *,
         rng: Random | None = None,
-        rank: int = 0,
-        world_size: int = 1,
-        partition: str = "stride",
-        tail: str = "keep",
+        **order: Any,
     ) -> SampleSet:
         """Shuffle globally (needs an index), or approximately through a buffer of `buffer_size` items (any stream).
 
-        The nodes are `LazyGlobalShuffle` and `LazyShuffler`. A global shuffle can be split among ranks, as
-        `Partition(rank, world_size, partition, tail)`. If `seed` is None, or `rng` is given, a seed is drawn. Raises
+        The nodes are `LazyGlobalShuffle`, which `order` has more parameters of (rank, world_size, partition, tail,
+        global_batch, window, lanes), and `LazyShuffler`. If `seed` is None, or `rng` is given, a seed is drawn. Raises
         UsageError if the items cannot be shuffled in this way.
         """
         if buffer_size is None:
-            return SampleSet(
-                node.LazyGlobalShuffle(
-                    self.data, seed, rng=rng, rank=rank, world_size=world_size, partition=partition, tail=tail
-                )
-            )
-        if world_size != 1:
-            raise UsageError("a shuffle buffer has no ranks: give rank and world_size to what is shuffled")
+            return SampleSet(node.LazyGlobalShuffle(self.data, seed, rng=rng, **order))
+        if order:
+            raise UsageError(f"a shuffle buffer has no {' and '.join(order)}: give that to what is shuffled")
         return SampleSet(node.LazyShuffler(self.data, buffer_size, seed, rng=rng))
 
     def chain(self, *others: Iterable[Any], **options: Any) -> SampleSet:

@@ -24,7 +24,7 @@ from lhotse import CutSet
 
 from touchfs import SampleSet
 from touchfs.node import LazyIndexedManifestIterator, LazyShuffler, collect_state_dict, restore_state_dict
-from touchfs.node.order.feistel import Feistel
+from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.write import Audio, SharWriter
 
 CUTS, RATE, TAKEN, LARGE, BUFFER = 10_000, 16_000, 2_000, 10_000_000, 10_000
@@ -163,7 +163,7 @@ def main() -> None:
                 for _ in islice(pairs, LARGE * 8 // 10 - 1):
                     pass
         begin = time.perf_counter()
-        Feistel(1_000_000, 1)(np.arange(1_000_000))
+        Feistel(1_000_000, round_keys(1))(np.arange(1_000_000))
         took = time.perf_counter() - begin
         rows.append(("a Feistel block of 1,000,000", f"{took:.2f} s", at_most(took, 0.2, " s")))
         memory = memory_of_a_pass()

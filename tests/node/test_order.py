@@ -15,6 +15,7 @@ from touchfs.node.graph.state import restore_state_dict
 from touchfs.node.order.draws import draws
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.node.order.partition import KINDS, TAILS
+from touchfs.node.order.windowed import Window, Windowed
 
 # From Lhotse 2.0.0a7: (size, seed, first ordinals).
 GOLDEN = [
@@ -30,12 +31,15 @@ GOLDEN = [
     (10**9, 7, [470435101, 577737563, 98205543, 83957743]),
     (10**12, 7, [229261376824, 879045109702, 753372658439, 547144250578]),
 ]
+# touchfs's own.
+GOLDEN_WINDOW = [84, 751, 777, 111, 21, 10, 356, 569]
+GOLDEN_LANES = [863, 639, 555, 785, 576, 964, 554, 864]
 GOLDEN_RANKS = [[6, 43, 78, 63, 44, 89], [32, 0, 61, 94, 8, 95], [1, 24, 55, 56, 83, 66]]
 
 
 @pytest.mark.parametrize(("size", "seed", "first"), GOLDEN)
 def test_the_order_is_lhotses(size: int, seed: int, first: list[int]) -> None:
-    assert Feistel(size, seed)(np.arange(len(first))).tolist() == first
+    assert Feistel(size, round_keys(seed))(np.arange(len(first))).tolist() == first
     node = LazyIndexedManifestIterator(range(size), shuffle=True, seed=seed)
     assert list(islice(node, len(first))) == first
 
@@ -53,7 +57,7 @@ def test_the_ranks_are_lhotses() -> None:
 
 @given(st.integers(0, 40_000), st.integers(-5, 2**70))
 def test_a_shuffle_is_a_permutation_and_can_be_inverted(size: int, seed: int) -> None:
-    shuffle, positions = Feistel(size, seed), np.arange(size)
+    shuffle, positions = Feistel(size, round_keys(seed)), np.arange(size)
     ordinals = shuffle(positions)
     assert np.array_equal(np.sort(ordinals), positions)
     assert np.array_equal(shuffle.inverse(ordinals), positions)
@@ -61,7 +65,7 @@ def test_a_shuffle_is_a_permutation_and_can_be_inverted(size: int, seed: int) ->
 
 @given(st.integers(10**12, 2**62), st.integers(0, 2**32), st.integers(0, 10**12 - 1))
 def test_huge_shuffles_can_be_inverted(size: int, seed: int, position: int) -> None:
-    shuffle = Feistel(size, seed)
+    shuffle = Feistel(size, round_keys(seed))
     ordinals = shuffle(np.array([position]))
     assert 0 <= ordinals[0] < size
     assert shuffle.inverse(ordinals).tolist() == [position]
@@ -187,3 +191,50 @@ def test_an_item_token_positions_a_chain() -> None:
             node = make()
             restore_state_dict(node, state_at(node, token))
             assert [token for token, _ in node.pairs()] == [token for token, _ in whole[position:]]
+
+
+@st.composite
+def windowed(draw: st.DrawFn) -> Windowed:
+    lanes = draw(st.integers(1, 9))
+    return Windowed(
+        draw(st.integers(0, 3000)), Window(draw(st.integers(lanes, 900)), lanes), draw(st.integers(-5, 2**70))
+    )
+
+
+@given(windowed())
+def test_a_windowed_shuffle_is_a_permutation_and_can_be_inverted(shuffle: Windowed) -> None:
+    positions = np.arange(shuffle.size)
+    ordinals = shuffle(positions)
+    assert np.array_equal(np.sort(ordinals), positions)
+    assert np.array_equal(shuffle.inverse(ordinals), positions)
+    some = positions[::-3]
+    assert np.array_equal(shuffle(some), ordinals[some])
+
+
+@given(st.integers(10**12, 2**50), st.integers(0, 2**32), st.integers(0, 10**12 - 1), st.integers(1, 64))
+def test_huge_windowed_shuffles_can_be_inverted(size: int, seed: int, position: int, lanes: int) -> None:
+    shuffle = Windowed(size, Window(100_000, lanes), seed)
+    ordinals = shuffle(np.array([position]))
+    assert 0 <= ordinals[0] < size
+    assert shuffle.inverse(ordinals).tolist() == [position]
+
+
+def test_a_windowed_shuffle_reads_whole_chunks_in_each_window() -> None:
+    """All 64 neighbours of a chunk come in one window, mixed with those of 15 others from all over the dataset."""
+    ordinals = Windowed(102_400, Window(1024), 7)(np.arange(102_400)).reshape(100, 1024)
+    for window in ordinals:
+        chunks, counts = np.unique(window // 64, return_counts=True)
+        assert len(chunks) == 16
+        assert set(counts) == {64}
+    assert np.abs(np.corrcoef(np.arange(102_400), ordinals.ravel())[0, 1]) < 0.1
+    assert all(abs(np.corrcoef(np.arange(1024), window)[0, 1]) < 0.2 for window in ordinals)
+    # Neighbours in the data are apart by a third of a window on average, as in any permutation of it.
+    places = np.argsort(ordinals.ravel())
+    apart = np.abs(np.diff(places.reshape(-1, 64), axis=1))
+    assert 300 < apart.mean() < 380
+
+
+def test_a_windowed_order_stays_what_it_is() -> None:
+    """States hold positions in it."""
+    assert Windowed(1000, Window(64), 7)(np.arange(8)).tolist() == GOLDEN_WINDOW
+    assert Windowed(1000, Window(64, 2), -1)(np.arange(8)).tolist() == GOLDEN_LANES

@@ -7,9 +7,10 @@ from typing import Self
 
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
+from touchfs.node.order.batches import Part
 from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
-from touchfs.node.order.partition import Partition
+from touchfs.node.order.windowed import Window
 
 
 class IndexedLeaf(OrderedNode):
@@ -21,13 +22,13 @@ class IndexedLeaf(OrderedNode):
     def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
         return OrderIteration(self, epoch, saved)
 
-    def in_order(self, seed: int, partition: Partition) -> Self:
-        """Return a copy that visits `partition` of its samples shuffled with `seed`.
+    def in_order(self, seed: int, part: Part, window: Window | None) -> Self:
+        """Return a copy that visits `part` of its samples shuffled with `seed`, within a `window` if given.
 
         Raises UsageError if this is one rank's part.
         """
         self.refuse_ranks()
         leaf = copy.copy(self)
-        leaf.order = Order(self.order.size, seed, partition)
+        leaf.order = Order(self.order.size, seed, part, window=window)
         leaf._track = Track()
         return leaf

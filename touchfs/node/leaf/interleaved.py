@@ -92,7 +92,7 @@ class _BatchIteration(Iteration):
 
     def walk(self) -> Iterator[Pair]:
         node = self.node
-        for number in self.order.ordinals(self.epoch, (), self.shard):
+        for number in self.order.ordinals(self.epoch, (), self.order.partition, self.shard):
             for batch, cursor in node.reader.steps(node.partitions[number], self.cursor):
                 self.cursor = cursor
                 yield None, partial(same, batch)

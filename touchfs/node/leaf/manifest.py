@@ -27,9 +27,9 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed
 from touchfs.node.leaf.decoded import DecodedSamples, OnError, SkippingIteration, warn_of
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
-from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.batches import part_of
+from touchfs.node.order.order import Order, order_seed, window_of
 from touchfs.node.order.ordered_node import OrderIteration
-from touchfs.node.order.partition import Partition
 
 
 class Indexed(Protocol):
@@ -46,7 +46,8 @@ class LazyIndexedManifestIterator(IndexedLeaf):
     `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. The items of a
     storage backend (`touchfs.backend`) are its rows. With `shuffle` each epoch has a new order, the global permutation
     of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits its part of each epoch, as
-    `Partition(rank, world_size, partition, tail)`.
+    `Partition(rank, world_size, partition, tail)`. `global_batch`, `window` and `lanes` are as for a
+    `LazyGlobalShuffle`.
 
     `decode` receives the object parsed from a sample's `.json` and returns the item. With `skip_decode_errors`,
     iterating skips samples whose JSON cannot be parsed or decoded, and warns or calls
@@ -67,6 +68,9 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         world_size: int = 1,
         partition: str = "stride",
         tail: str = "keep",
+        global_batch: int | None = None,
+        window: int | None = None,
+        lanes: int = 1,
         decode: Callable[[Any], Any] | None = None,
         skip_decode_errors: bool = False,
         decode_error_callback: OnError | None = None,
@@ -78,8 +82,9 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if decode is not None or skip_decode_errors:
             self.samples = DecodedSamples(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
-        part = Partition(rank, world_size, partition, tail)
-        self.order = Order(len(self.samples), order_seed(shuffle, seed, part.world_size > 1), part)
+        seed = order_seed(shuffle, seed, world_size > 1)
+        part = part_of(rank, world_size, partition, tail, global_batch, lanes)
+        self.order = Order(len(self.samples), seed, part, window=window_of(seed, window, lanes))
 
     def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
         if self.on_decode_error is None:

@@ -75,7 +75,7 @@ class StreamIteration(Iteration):
 
     def walk(self) -> Iterator[Pair]:
         node = self.node
-        for position in self.order.ordinals(self.epoch, (), self.shard):
+        for position in self.order.ordinals(self.epoch, (), self.order.partition, self.shard):
             for place, make in node.streams[position].samples(self.place):
                 self.place = place
                 yield None, node.present(make, self.epoch)

@@ -1,15 +1,13 @@
 """A seeded permutation of n ordinals in constant memory, computable at any position in both directions.
 
 Six rounds of a balanced Feistel network permute the smallest even number of bits that holds n; a result of n or more
-is permuted again until it is less ("cycle walking"), at most four times on average. Keys and round function are
+is permuted again until it is less ("cycle walking"), at most four times on average. Round function and `round_keys` are
 those of Lhotse's shuffled range, so a seed gives the same order. Seeds are taken modulo 2**32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +25,17 @@ def round_keys(seed: int) -> tuple[int, ...]:
 
 
 class Feistel:
-    """The permutation of `size` ordinals for a seed."""
+    """The permutation of `size` ordinals that keys make, as many as `ROUNDS`.
+
+    They are integers, or an array of shape `(ROUNDS, n)` with other keys for each of the n numbers in a call.
+    """
 
     __slots__ = ("_half", "_keys", "size")
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, keys: tuple[int, ...] | NDArray[np.uint64]) -> None:
         self.size = size
         self._half = max(1, (max(size - 1, 0).bit_length() + 1) // 2)
-        self._keys = round_keys(seed & 0xFFFFFFFF)
+        self._keys = np.asarray(keys, np.uint64).reshape(ROUNDS, -1)
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ordinals at these positions, an array of the same shape `(n,)`."""
@@ -44,27 +45,29 @@ class Feistel:
         """Return the positions of these ordinals: the same rounds in reverse order, with the halves swapped."""
         return self._walk(ordinals, self._keys[::-1], swap=True)
 
-    def _walk(self, values: NDArray[np.int64], keys: Sequence[int], swap: bool) -> NDArray[np.int64]:
+    def _walk(self, values: NDArray[np.int64], keys: NDArray[np.uint64], swap: bool) -> NDArray[np.int64]:
         result = np.empty(len(values), np.int64)
         for start in range(0, len(values), BLOCK):
-            block = self._cipher(values[start : start + BLOCK].astype(np.uint64), keys, swap)
+            part = slice(start, start + BLOCK)
+            its = keys if keys.shape[1] == 1 else keys[:, part]
+            block = self._cipher(values[part].astype(np.uint64), its, swap)
             outside = np.flatnonzero(block >= self.size)
             while len(outside):
-                block[outside] = self._cipher(block[outside], keys, swap)
+                block[outside] = self._cipher(block[outside], its if its.shape[1] == 1 else its[:, outside], swap)
                 outside = outside[block[outside] >= self.size]
-            result[start : start + BLOCK] = block
+            result[part] = block
         return result
 
-    def _cipher(self, x: NDArray[np.uint64], keys: Sequence[int], swap: bool) -> NDArray[np.uint64]:
+    def _cipher(self, x: NDArray[np.uint64], keys: NDArray[np.uint64], swap: bool) -> NDArray[np.uint64]:
         u = np.uint64
         half, mask = u(self._half), u((1 << self._half) - 1)
         left, right = x >> half, x & mask
         if swap:
             left, right = right, left
-        h: NDArray[Any] = np.empty_like(x)
+        h = np.empty_like(x)
         shifted = np.empty_like(x)
         for key in keys:
-            np.bitwise_xor(right, u(key), out=h)
+            np.bitwise_xor(right, key, out=h)
             np.multiply(h, u(2654435761), out=h)
             np.right_shift(h, u(17), out=shifted)
             np.bitwise_xor(h, shifted, out=h)

@@ -1,4 +1,7 @@
-"""Merging the positions of all ranks in an order: the positions that no rank has reached are left for any ranks."""
+"""Merging the positions of all ranks in an order: the positions that no rank has reached are left for any ranks.
+
+Ranks that take batches have one position between two of these, and their workers have gone through the first ones.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ from touchfs.core.errors import UsageError
 from touchfs.core.token import State
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
-from touchfs.node.order.partition import Partition
+from touchfs.node.order.batches import BATCHES, SHARED
+from touchfs.node.order.partition import MOST_RANKS, Partition
 from touchfs.node.order.remainder import Stage, read_stage, remainders
 
 
 def merge_positions(ranks: Ranks) -> State:
     """Return the merged position of nodes with an order. Raises UsageError for states that do not belong together."""
     states = ranks.states
+    if any(isinstance(part := state.get("partition"), dict) and part.get("kind") == BATCHES for state in states):
+        return _merge_batches(ranks)
     parts = [_partition(state) for state in states]
     old = parts[0]
     if ranks.lock_step:
@@ -29,8 +35,7 @@ def merge_positions(ranks: Ranks) -> State:
     stages = _stages(in_epoch[0])
     if any(_stages(state) != stages for state in in_epoch):
         raise UsageError(f"{ranks.where}: the ranks resumed from different states")
-    length = in_epoch[0].child("config").integer("length")
-    size = ([length] + [left.size for left in remainders(length, stages)])[-1]
+    size = _left(in_epoch[0])
     cursors = [0] * old.world_size
     for state, part in zip(states, parts, strict=True):
         # In lock step the state is of another rank, which may have one position more.
@@ -46,6 +51,55 @@ def merge_positions(ranks: Ranks) -> State:
     if any(cursors):
         stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
     return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
+
+
+def _merge_batches(ranks: Ranks) -> State:
+    in_epoch = ranks.in_epoch()
+    first, parts = in_epoch[0], [state.child("partition") for state in ranks.states]
+    shared = {name: parts[0].get(name) for name in SHARED}
+    if any({name: part.get(name) for name in SHARED} != shared for part in parts):
+        raise UsageError(f"{ranks.where}: the ranks took different batches")
+    if any(
+        (state.get("stages"), state.get("position")) != (first.get("stages"), first.get("position"))
+        for state in in_epoch
+    ):
+        there = sorted({state.integer("position") for state in ranks.states})
+        raise UsageError(f"{ranks.where}: the ranks are at different batches, or began at different ones: {there}")
+    position, left, size = first.integer("position"), _left(first), parts[0].integer("global_batch")
+    if all(part.only(*SHARED) for part in parts):
+        begun = [state.integer("position") for state in ranks.states if state.integer("epoch") > ranks.epoch]
+        # Those that have begun none may be at the end of this one, where "drop" leaves up to a batch.
+        if begun and (any(begun) or left - position > (size - 1 if shared["tail"] == "drop" else 0)):
+            raise UsageError(f"{ranks.where}: some ranks have begun epoch {ranks.epoch + 1}")
+    else:
+        position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
+    return {"position": position, "partition": shared, "stages": first.get("stages")}
+
+
+def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
+    """Return how many batches all workers together have gone through."""
+    workers = ranks.in_epoch()[0].child("partition").integer("workers", MOST_RANKS)
+    done: dict[int, int] = {}
+    for state in ranks.states:
+        part = state.child("partition")
+        worker, batches = part.integer("worker", workers - 1), part.integer("batches", all_of_them)
+        if part.integer("taken") or part.integer("workers") != workers:
+            raise UsageError(f"{state.where} is from within a batch, or of other workers: save all after whole batches")
+        if state.integer("epoch") > ranks.epoch:
+            batches = len(range(worker, all_of_them, workers))
+        if done.setdefault(worker, worker + batches * workers) != worker + batches * workers:
+            raise UsageError(f"{ranks.where}: the ranks are at different batches")
+    if sorted(done) != list(range(workers)):
+        raise UsageError(f"{ranks.where}: there are states of workers {sorted(done)} of {workers}: give those of all")
+    if max(done.values()) - min(done.values()) >= workers:
+        raise UsageError(f"{ranks.where}: the workers' states are not from one moment")
+    return min(done.values())
+
+
+def _left(state: Saved) -> int:
+    """Return how many positions an epoch, or its remainder, has."""
+    length = state.child("config").integer("length")
+    return ([length] + [left.size for left in remainders(length, _stages(state))])[-1]
 
 
 def _partition(state: Saved) -> Partition:

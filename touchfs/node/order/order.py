@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State
 from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
-from touchfs.node.order.feistel import Feistel
-from touchfs.node.order.partition import Partition
+from touchfs.node.order.batches import Part
+from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.node.order.remainder import Stage, remainders
+from touchfs.node.order.windowed import Window, Windowed
 
 # Ordinals computed at a time: few at first for a quick resume, then enough to amortize the cost of NumPy's calls.
 FIRST_BLOCK = 16
@@ -31,39 +34,72 @@ def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
     return resolve_seed(seed, has_ranks) if shuffle else None
 
 
+def window_of(seed: int | None, window: int | None, lanes: int) -> Window | None:
+    """Return the window of a shuffle. Raises UsageError without a shuffle, and for lanes without a window."""
+    if window is None:
+        if lanes != 1:
+            raise UsageError("lanes are of a windowed shuffle: give a window, too")
+        return None
+    if seed is None:
+        raise UsageError("a window is of a shuffle: shuffle, too")
+    return Window(window, lanes)
+
+
+class Permutation(Protocol):
+    """The permutation of an epoch, of arrays of shape `(n,)`."""
+
+    def __call__(self, positions: NDArray[np.int64], /) -> NDArray[np.int64]: ...
+
+    def inverse(self, ordinals: NDArray[np.int64], /) -> NDArray[np.int64]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of `size` ordinals. With a seed it is shuffled, again in each epoch unless `stateful` is False."""
+    """The order of `size` ordinals. With a seed it is shuffled, again in each epoch unless `stateful` is False.
+
+    With a `window`, the shuffle stays near the order of the data (`touchfs.node.order.windowed`).
+    """
 
     size: int
     seed: int | None
-    partition: Partition
+    partition: Part
     stateful: bool = True
+    window: Window | None = None
 
     def config(self) -> State:
         """Return what a state must agree with."""
-        return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse", **self.shuffle_config()}
+        order = {"order": "lhotse"} if self.window is None else self.window.config()
+        return {"length": self.size, "seed": plain_seed(self.seed), **order, **self.shuffle_config()}
 
     def shuffle_config(self) -> State:
         """Return the fields of `config` that exist only for an order that is the same in each epoch."""
         return {"stateful_shuffle": False} if self.seed is not None and not self.stateful else {}
 
-    def permutation(self, epoch: int) -> Feistel | None:
+    def permutation(self, epoch: int) -> Permutation | None:
         """Return the permutation of an epoch, or None without shuffle."""
-        return None if self.seed is None else Feistel(self.size, self.seed + epoch * self.stateful)
+        if self.seed is None:
+            return None
+        seed = self.seed + epoch * self.stateful
+        if self.window is None:
+            return Feistel(self.size, round_keys(seed))
+        return Windowed(self.size, self.window, seed)
 
-    def count(self, stages: Sequence[Stage] = ()) -> int:
-        """Return how many ordinals this rank visits in an epoch, or in its remainder after `stages`."""
-        return self.partition.count(([self.size] + [left.size for left in remainders(self.size, stages)])[-1])
+    def count(self) -> int:
+        """Return how many ordinals this rank visits in an epoch."""
+        return self.partition.count(self.size)
 
-    def ordinals(self, epoch: int, stages: Sequence[Stage], start: int) -> Iterator[int]:
-        """Yield the ordinals of this rank from its own position `start` on."""
+    def left(self, stages: Sequence[Stage] = ()) -> int:
+        """Return how many positions an epoch has, or its remainder after `stages`."""
+        return ([self.size] + [left.size for left in remainders(self.size, stages)])[-1]
+
+    def ordinals(self, epoch: int, stages: Sequence[Stage], part: Part, start: int) -> Iterator[int]:
+        """Yield the ordinals of a part from its own position `start` on."""
         left = remainders(self.size, stages)
         size = left[-1].size if left else self.size
-        count, permutation, block = self.partition.count(size), self.permutation(epoch), FIRST_BLOCK
+        count, permutation, block = part.count(size), self.permutation(epoch), FIRST_BLOCK
         while start < count:
             stop = min(start + block, count)
-            where = self.partition.positions(np.arange(start, stop), size)
+            where = part.positions(np.arange(start, stop), size)
             for remainder in reversed(left):
                 where = remainder.positions(where)
             yield from (where if permutation is None else permutation(where)).tolist()

@@ -5,21 +5,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
-from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.order.merge import merge_positions
-from touchfs.node.order.partition import Partition
 from touchfs.node.order.partitioned_node import PartitionedNode
-from touchfs.node.order.remainder import read_stage
+from touchfs.node.order.remainder import Stage, read_stage
 
 
 class OrderedNode(PartitionedNode):
     """A node that visits ordinals in an `order`."""
+
+    @property
+    def has_order(self) -> bool:
+        """False if the order is that of the sources instead."""
+        return True
 
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
@@ -47,7 +50,7 @@ class OrderedNode(PartitionedNode):
 
     def refuse_ranks(self) -> None:
         """Raise UsageError if this is one rank's part, which cannot be a source of a global shuffle."""
-        if self.order.partition.world_size > 1:
+        if self.order.partition.is_part:
             raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the shuffle")
 
     @classmethod
@@ -55,8 +58,10 @@ class OrderedNode(PartitionedNode):
         return merge_positions(ranks)
 
     def total_progress(self, state: State) -> tuple[int, int | None]:
-        stages = [read_stage(stage) for stage in Saved(state).children("stages")]
-        return int(state["position"]), self.order.count(stages)
+        saved = Saved(state)
+        size = self.order.left(_stages_of(saved))
+        part, own = self.order.partition.resumed(saved, size)
+        return part.before + own, part.before + part.count(size)
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
@@ -74,10 +79,11 @@ class OrderIteration(Iteration):
 
     def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
         super().__init__(node, epoch)
-        self.stages = [read_stage(stage) for stage in saved.children("stages")]
-        _check_partition(saved, node.order.partition)
-        self.own = own if saved.fresh else saved.integer("position", node.order.count(self.stages))
-        self._ordinals = node.order.ordinals(epoch, self.stages, self.own)
+        self.stages = _stages_of(saved)
+        self._size = node.order.left(self.stages)
+        part = node.order.partition
+        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self._size)
+        self._ordinals = node.order.ordinals(epoch, self.stages, self._part, self.own)
 
     def walk(self) -> Iterator[Pair]:
         pair_at, epoch = self.node.pair_at, self.epoch
@@ -92,22 +98,8 @@ class OrderIteration(Iteration):
         return taken
 
     def position(self) -> State:
-        return {
-            "position": self.own,
-            "partition": self.node.order.partition.as_json(),
-            "stages": [stage.as_json() for stage in self.stages],
-        }
+        return {**self._part.state(self.own, self._size), "stages": [stage.as_json() for stage in self.stages]}
 
 
-def _check_partition(saved: Saved, partition: Partition) -> None:
-    """Raise if a state is of another partition. A merged state has none, and fits any partition."""
-    theirs: Any = saved.get("partition")
-    if theirs is None or theirs == partition.as_json():
-        return
-    if not isinstance(theirs, dict):
-        raise FormatError(f"{saved.where}.partition is not one: the state is damaged")
-    mine = partition.as_json()
-    raise UsageError(
-        f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
-        "to resume with other ranks or workers, merge the states of all old ones with merge_states"
-    )
+def _stages_of(saved: Saved) -> list[Stage]:
+    return [read_stage(stage) for stage in saved.children("stages")]

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
+from touchfs.core.token import State
+from touchfs.node.core.saved import Saved
 
 KINDS = ("stride", "block")
 KEEP = "keep"
@@ -38,17 +40,24 @@ class Partition:
     tail: str = KEEP
 
     def __post_init__(self) -> None:
-        if not 0 < self.world_size <= MOST_RANKS or not 0 <= self.rank < self.world_size:
-            raise UsageError(f"there is no rank {self.rank} of {self.world_size}: ranks are 0 to world_size - 1")
+        check_ranks(self.rank, self.world_size)
         if self.kind not in KINDS:
             raise UsageError(f"no partition {self.kind!r}: it is one of {', '.join(KINDS)}")
-        if self.tail not in TAILS:
-            raise UsageError(f"no tail {self.tail!r}: it is one of {', '.join(TAILS)}")
+        check_tail(self.tail)
+
+    @property
+    def is_part(self) -> bool:
+        """True if there are other ranks."""
+        return self.world_size > 1
+
+    @property
+    def before(self) -> int:
+        """How many samples were this rank's before its own position 0."""
+        return 0
 
     def for_worker(self, worker: int, workers: int) -> Partition:
         """Return the part of one of this rank's workers. Raises UsageError if there is no such worker."""
-        if not 0 <= worker < workers:
-            raise UsageError(f"there is no worker {worker} of {workers}: workers are 0 to workers - 1")
+        check_worker(worker, workers)
         return Partition(self.rank * workers + worker, self.world_size * workers, self.kind, self.tail)
 
     def count(self, size: int) -> int:
@@ -80,3 +89,44 @@ class Partition:
     def as_json(self) -> dict[str, Any]:
         """Return the fields as a state holds them."""
         return {"rank": self.rank, "world_size": self.world_size, "kind": self.kind, "tail": self.tail}
+
+    def state(self, own: int, size: int) -> State:
+        """Return the fields of a state at an own position of `size`."""
+        return {"position": own, "partition": self.as_json()}
+
+    def resumed(self, saved: Saved, size: int) -> tuple[Partition, int]:
+        """Return the part that goes on at a `saved` state, and its own position of `size` there.
+
+        A merged state has no partition, and fits any. Raises UsageError for a state of another one.
+        """
+        theirs, mine = saved.get("partition"), self.as_json()
+        if theirs is None or theirs == mine:
+            return self, saved.integer("position", self.count(size))
+        raise UsageError(
+            f"{saved.where} is one rank's own, of {saved.child('partition').fields()!r:.200}, and this is {mine}: "
+            "to resume with other ranks or workers, merge the states of all old ones with merge_states"
+        )
+
+
+def check_ranks(rank: int, world_size: int) -> None:
+    """Raise UsageError if there is no such rank."""
+    if not 0 < world_size <= MOST_RANKS or not 0 <= rank < world_size:
+        raise UsageError(f"there is no rank {rank} of {world_size}: ranks are 0 to world_size - 1")
+
+
+def check_count(value: object, name: str) -> None:
+    """Raise UsageError for what is no number of samples."""
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{name} is an integer from 1 on, not {value!r:.80}")
+
+
+def check_worker(worker: int, workers: int) -> None:
+    """Raise UsageError if there is no such worker."""
+    if not 0 <= worker < workers:
+        raise UsageError(f"there is no worker {worker} of {workers}: workers are 0 to workers - 1")
+
+
+def check_tail(tail: str) -> None:
+    """Raise UsageError if there is no such tail."""
+    if tail not in TAILS:
+        raise UsageError(f"no tail {tail!r}: it is one of {', '.join(TAILS)}")

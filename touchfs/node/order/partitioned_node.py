@@ -28,7 +28,7 @@ class PartitionedNode(PairNode):
 
     @property
     def is_part(self) -> bool:
-        return self.order.partition.world_size > 1
+        return self.order.partition.is_part
 
     def for_worker(self, worker: int, workers: int) -> Self | None:
         return self.part(worker, workers)

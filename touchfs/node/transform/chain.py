@@ -22,16 +22,17 @@ from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, Seed
 from touchfs.node.core.sources import SourcesNode
-from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.batches import part_of
+from touchfs.node.order.order import Order, order_seed, window_of
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
-from touchfs.node.order.partition import Partition
 
 
 class LazyIteratorChain(SourcesNode, OrderedNode):
     """The items of one source after the other. A token is `(source_index, source_token)`.
 
     With `shuffle_iters` the items of all sources come in one globally shuffled order, that of `seed` + epoch, and rank
-    `rank` (from 0) of `world_size` visits its part as `Partition(rank, world_size, partition, tail)`.
+    `rank` (from 0) of `world_size` visits its part as `Partition(rank, world_size, partition, tail)`. `global_batch`,
+    `window` and `lanes` are as for a `LazyGlobalShuffle`.
 
     Raises UsageError for sources that cannot be shuffled globally, and for a world size without `shuffle_iters`.
     """
@@ -45,16 +46,22 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         world_size: int = 1,
         partition: str = "stride",
         tail: str = "keep",
+        global_batch: int | None = None,
+        window: int | None = None,
+        lanes: int = 1,
     ) -> None:
         super().__init__(*sources)
         self.shuffle_iters = shuffle_iters
-        if world_size != 1 and not shuffle_iters:
-            raise UsageError(
-                "a chain without shuffle_iters is not partitioned: give rank and world_size to its sources"
-            )
-        part = Partition(rank, world_size, partition, tail)
-        seed = order_seed(shuffle_iters, seed, part.world_size > 1)
-        self.order = Order(self.starts[-1] if shuffle_iters else 0, seed, part)
+        if (world_size != 1 or global_batch is not None) and not shuffle_iters:
+            raise UsageError("a chain without shuffle_iters is not partitioned: give that to its sources")
+        part = part_of(rank, world_size, partition, tail, global_batch, lanes)
+        seed = order_seed(shuffle_iters, seed, world_size > 1)
+        size = self.starts[-1] if shuffle_iters else 0
+        self.order = Order(size, seed, part, window=window_of(seed, window, lanes))
+
+    @property
+    def has_order(self) -> bool:
+        return self.shuffle_iters
 
     def obstacle(self) -> str | None:
         # A global shuffle does not use the states of the sources.

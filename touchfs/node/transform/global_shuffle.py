@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from touchfs.core.errors import UsageError
@@ -21,8 +22,10 @@ from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
 from touchfs.node.core.transform import TransformNode
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
+from touchfs.node.order.batches import Part, part_of
+from touchfs.node.order.order import window_of
 from touchfs.node.order.ordered_node import OrderedNode
-from touchfs.node.order.partition import Partition
+from touchfs.node.order.windowed import Window
 from touchfs.node.transform.chain import LazyIteratorChain
 
 
@@ -33,7 +36,9 @@ class LazyGlobalShuffle(TransformNode):
     mixer, a chain or a global shuffle over such nodes. It must not be one rank's part. `seed` is an integer, or None,
     "randomized", "trng" or a generator, from which one seed is drawn; `rng` is Lhotse's name for a generator. Rank
     `rank` (from 0) of `world_size` visits its part, as `Partition(rank, world_size, partition, tail)`; ranks need the
-    same integer as seed.
+    same integer as seed. With `partition="batches"` ranks share batches of `global_batch` items
+    (`touchfs.node.order.batches`). A `window` of so many items, in `lanes`, keeps the order near that of the data
+    (`touchfs.node.order.windowed`).
 
     Over a leaf, states and tokens are those of the leaf with `shuffle=True`. Over any other source they are those of
     `LazyIteratorChain(source, shuffle_iters=True)`, whose tokens are `(0, source_token)`.
@@ -54,12 +59,15 @@ class LazyGlobalShuffle(TransformNode):
         world_size: int = 1,
         partition: str = "stride",
         tail: str = "keep",
+        global_batch: int | None = None,
+        window: int | None = None,
+        lanes: int = 1,
     ) -> None:
-        part = Partition(rank, world_size, partition, tail)
+        part = part_of(rank, world_size, partition, tail, global_batch, lanes)
         drawn = resolve_seed(seed if rng is None else rng, world_size > 1, takes_rng=True)
         if isinstance(drawn, DrawnSeed) and world_size > 1:
             raise UsageError("rng is each rank's own, and ranks of one shuffle need one seed: give an integer")
-        super().__init__(_in_order(resolve_iterator_source(source), drawn, part))
+        super().__init__(_in_order(resolve_iterator_source(source), drawn, part, window_of(drawn, window, lanes)))
 
     @property
     def recorded(self) -> PairNode:
@@ -95,17 +103,11 @@ class LazyGlobalShuffle(TransformNode):
         return len(self.source)
 
 
-def _in_order(source: Any, seed: int, part: Partition) -> OrderedNode:
+def _in_order(source: Any, seed: int, part: Part, window: Window | None) -> OrderedNode:
     # The shuffle of a shuffle is that of the node which it made.
     node = recorded(source)
     if isinstance(node, IndexedLeaf):
-        return node.in_order(seed, part)
-    return LazyIteratorChain(
-        source,
-        shuffle_iters=True,
-        seed=seed,
-        rank=part.rank,
-        world_size=part.world_size,
-        partition=part.kind,
-        tail=part.tail,
-    )
+        return node.in_order(seed, part, window)
+    chain = LazyIteratorChain(source, shuffle_iters=True, seed=seed)
+    chain.order = replace(chain.order, partition=part, window=window)
+    return chain

@@ -1,0 +1,66 @@
+"""What passes in different orders fetch of a remote dataset whose cache holds an eighth of it, counted in bytes."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from range_server import RangeServer, range_server
+
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.indexing import open_dataset
+from touchfs.node import LazyIndexedManifestIterator, LazyPrefetcher
+from touchfs.source.remote.kept import KEPT
+
+SHARDS, SAMPLES, SIZE = 4, 2000, 30_000
+TOTAL = SHARDS * SAMPLES
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[RangeServer]:
+    chooser = random.Random(1)
+    with range_server() as server:
+        for shard in range(SHARDS):
+            file = io.BytesIO()
+            with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+                for number in range(SAMPLES):
+                    member = tarfile.TarInfo(f"{shard}-{number:05}.bin")
+                    member.size = SIZE
+                    tar.addfile(member, io.BytesIO(chooser.randbytes(SIZE)))
+            server.files[f"/t-{shard}.tar"] = file.getvalue(), f'"{shard}"'
+        yield server
+
+
+@pytest.fixture
+def samples(far: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetSamples]:
+    samples = DatasetSamples(open_dataset(f"{far.url}/t-{{0..{SHARDS - 1}}}.tar"))
+    assert len(samples) == TOTAL
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(TOTAL * SIZE // 8))
+    KEPT.forget()
+    yield samples
+    KEPT.forget()
+
+
+def fetched(far: RangeServer, samples: DatasetSamples, **order: Any) -> float:
+    """Bytes that a pass asks for, for each byte of a sample."""
+    far.ranges.clear()
+    read = sum(len(sample["bin"]) for sample in LazyPrefetcher(LazyIndexedManifestIterator(samples, **order), 16, 8))
+    return sum(stop - start for _, start, stop in far.ranges) / read
+
+
+@pytest.mark.variant
+def test_a_windowed_order_fetches_each_part_about_once(far: RangeServer, samples: DatasetSamples) -> None:
+    assert fetched(far, samples, shuffle=True, seed=3, window=TOTAL // 10) < 2
+
+
+@pytest.mark.variant
+def test_ranks_that_divide_the_lanes_fetch_their_own_part_about_once(far: RangeServer, samples: DatasetSamples) -> None:
+    for rank in range(4):
+        order = {"window": TOTAL // 10, "lanes": 4, "partition": "batches", "global_batch": 64}
+        assert fetched(far, samples, shuffle=True, seed=3, rank=rank, world_size=4, **order) < 2
