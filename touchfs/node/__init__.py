@@ -36,6 +36,7 @@ __all__ = [
     "LazyJsonlIterator",
     "LazyManifestIterator",
     "LazyMapper",
+    "LazyMixture",
     "LazyPrefetcher",
     "LazyRepeater",
     "LazySharIterator",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
     from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
     from touchfs.node.transform.mapper import LazyMapper
+    from touchfs.node.transform.mixture import LazyMixture
     from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
     from touchfs.node.transform.prefetcher import LazyPrefetcher
     from touchfs.node.transform.repeater import LazyRepeater

@@ -20,6 +20,7 @@ NODE_MODULES = {
     "LazyJsonlIterator": "touchfs.node.leaf.jsonl",
     "LazyManifestIterator": "touchfs.node.leaf.manifest_stream",
     "LazyMapper": "touchfs.node.transform.mapper",
+    "LazyMixture": "touchfs.node.transform.mixture",
     "LazyPrefetcher": "touchfs.node.transform.prefetcher",
     "LazyRepeater": "touchfs.node.transform.repeater",
     "LazySharIterator": "touchfs.node.leaf.shar",

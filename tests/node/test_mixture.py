@@ -1,0 +1,212 @@
+"""A mixture has each source by its weight at every position, and goes on exactly anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from touchfs.core.errors import UsageError
+from touchfs.core.token import from_json, to_json
+from touchfs.node import (
+    LazyFilter,
+    LazyGlobalShuffle,
+    LazyIndexedManifestIterator,
+    LazyIteratorChain,
+    LazyMapper,
+    LazyMixture,
+    LazyRepeater,
+    collect_state_dict,
+    get_graph_origin,
+    merge_states,
+    restore_state_dict,
+    share_of,
+    state_at,
+)
+from touchfs.node.order.schedule import PERIOD_MAX, Schedule
+
+WEIGHT = st.integers(0, 9) | st.sampled_from([0.1, 0.5, 0.25, 1 / 3, 2.5])
+
+
+@st.composite
+def schedules(draw: st.DrawFn, most: int = 5) -> tuple[int, dict[int, list[float]]]:
+    count = draw(st.integers(1, most))
+    starts = draw(st.sets(st.integers(1, 300), max_size=3))
+    lists = st.lists(WEIGHT, min_size=count, max_size=count).filter(any)
+    weights = {start: draw(lists) for start in sorted({0, *starts})}
+    assume(all(any(column) for column in zip(*weights.values(), strict=True)))
+    return count, weights
+
+
+def source(size: int, first: int = 0, seed: int | None = 3, **options: Any) -> LazyIndexedManifestIterator:
+    return LazyIndexedManifestIterator(range(first, first + size), seed is not None, seed or 0, **options)
+
+
+@given(schedules(), st.integers(0, 9))
+def test_every_source_is_within_one_sample_of_its_weight(given: Any, seed: int) -> None:
+    count, weights = given
+    sources, numbers = Schedule(count, weights, seed).at(np.arange(600))
+    taken = np.zeros(count)
+    for start, end in zip(weights, [*list(weights)[1:], 600], strict=True):
+        shares = np.array(weights[start], float) / sum(weights[start])
+        came = np.cumsum(sources[start:end, None] == np.arange(count), axis=0)
+        assert np.abs(came - shares * np.arange(1, end - start + 1)[:, None]).max(initial=0) < 1 + 1e-6
+        # No source comes that has no weight.
+        assert not came[:, shares == 0].any()
+        taken += came[-1] if end > start else 0
+    for which in range(count):
+        assert numbers[sources == which].tolist() == list(range(int(taken[which])))
+
+
+@given(schedules(), st.integers(0, 900))
+def test_counts_are_those_of_the_positions(given: Any, end: int) -> None:
+    count, weights = given
+    schedule = Schedule(count, weights, 1)
+    sources, _ = schedule.at(np.arange(end))
+    assert schedule.counts(end).tolist() == [int((sources == which).sum()) for which in range(count)]
+
+
+def test_weights_without_a_small_common_denominator_are_rounded() -> None:
+    weights = [0.123456789, 0.3333333333, 1e-9]
+    schedule = Schedule(3, {0: weights}, 1)
+    shares = np.array(schedule.weights[0])
+    assert PERIOD_MAX <= shares.sum() <= PERIOD_MAX + 3
+    assert shares[2] == 1, "none that has a weight is left out"
+    assert np.abs(shares / shares.sum() - np.array(weights) / sum(weights)).max() < 2e-5
+
+
+def by_hand(
+    sizes: Sequence[int], weights: Mapping[int, Sequence[float]], seed: int, end: str, epochs: int
+) -> list[Any]:
+    """Epochs of a mixture as its docstring says: samples of each source in its own order, one epoch after the other."""
+    sources, _ = Schedule(len(sizes), weights, seed).at(np.arange(20 * sum(sizes) + 400))
+
+    def own(which: int, epoch: int) -> list[int]:
+        return list(source(sizes[which], 1000 * which, 3 + which + epoch))
+
+    result, position = [], 0
+    taken = [0] * len(sizes)
+    for epoch in range(epochs):
+        one = []
+        if end == "stop":
+            position, taken = 0, [0] * len(sizes)
+        while len(one) < sum(sizes) if end == "repeat" else True:
+            which = int(sources[position])
+            if end == "stop" and taken[which] == sizes[which]:
+                break
+            which_epoch = taken[which] // sizes[which] if end == "repeat" else epoch
+            one.append(own(which, which_epoch)[taken[which] % sizes[which]])
+            position, taken[which] = position + 1, taken[which] + 1
+        result.append(one)
+    return result
+
+
+def mixture(sizes: Sequence[int], weights: Any, seed: int, end: str, **options: Any) -> LazyMixture:
+    sources = [source(size, 1000 * which, 3 + which) for which, size in enumerate(sizes)]
+    return LazyMixture(*sources, weights=weights, seed=seed, end=end, **options)
+
+
+@given(schedules(3), st.data(), st.integers(0, 9), st.sampled_from(["repeat", "stop"]))
+def test_a_mixture_goes_through_the_orders_of_its_sources(given: Any, data: st.DataObject, seed: int, end: str) -> None:
+    count, weights = given
+    sizes = data.draw(st.lists(st.integers(1, 30), min_size=count, max_size=count))
+    node = mixture(sizes, weights, seed, end)
+    length = len(node)
+    assert [list(node) for _ in range(3)] == (expected := by_hand(sizes, weights, seed, end, 3))
+    assert length == len(expected[0])
+    for taken in data.draw(st.lists(st.integers(0, 2 * length), max_size=3)):
+        node, again = mixture(sizes, weights, seed, end), mixture(sizes, weights, seed, end)
+        epoch, inside = divmod(taken, max(length, 1))
+        for _ in range(epoch):
+            list(node)
+        list(islice(node, inside))
+        restore_state_dict(again, from_json(to_json(collect_state_dict(node))))
+        rest = list(again)
+        # At the end of an epoch nothing is left of it, or the next one begins.
+        assert rest == expected[epoch][inside:] or (inside == 0 and rest == [])
+
+
+@given(schedules(3), st.data(), st.integers(1, 3), st.integers(1, 3))
+def test_ranks_and_workers_share_its_global_batches(given: Any, data: st.DataObject, ranks: int, workers: int) -> None:
+    count, weights = given
+    sizes = data.draw(st.lists(st.integers(1, 30), min_size=count, max_size=count))
+    whole = list(mixture(sizes, weights, 1, "repeat"))
+    options = {"partition": "batches", "global_batch": 2 * ranks, "tail": "drop", "world_size": ranks}
+    batches: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        node = mixture(sizes, weights, 1, "repeat", rank=rank, **options)
+        for worker in range(workers):
+            part = list(share_of(node, worker, workers))
+            for number in range(0, len(part), 2):
+                batches.setdefault(worker + number // 2 * workers, []).extend(part[number : number + 2])
+    assert [batches[number] for number in range(len(batches))] == [
+        whole[start : start + 2 * ranks] for start in range(0, len(whole) // (2 * ranks) * 2 * ranks, 2 * ranks)
+    ]
+
+
+def test_states_are_small_and_merge_as_those_of_other_orders() -> None:
+    nodes = [mixture([50, 9], {0: [3, 1], 20: [1, 1]}, 1, "repeat", rank=rank, world_size=2) for rank in range(2)]
+    seen = [item for node, count in zip(nodes, (7, 12), strict=True) for item in islice(node, count)]
+    states = [collect_state_dict(node) for node in nodes]
+    assert len(to_json(states[0])) < 1500
+    (rest,) = [mixture([50, 9], {0: [3, 1], 20: [1, 1]}, 1, "repeat")]
+    restore_state_dict(rest, merge_states(states))
+    assert sorted(seen + list(rest)) == sorted(mixture([50, 9], {0: [3, 1], 20: [1, 1]}, 1, "repeat"))
+
+
+def test_items_carry_their_tokens_and_are_rebuilt_by_them() -> None:
+    shuffled = LazyGlobalShuffle(source(20, seed=None), 5, window=8)
+    node = LazyMixture(LazyMapper(shuffled, str), source(10, 100), weights=[2, 1])
+    for item in node:
+        index, token = get_graph_origin(item)
+        assert node[(index, token)] == item == (str(token) if index == 0 else 100 + token)
+    with pytest.raises(UsageError, match="a sample many positions: write a state"):
+        state_at(node, (0, 3))
+
+
+def test_repeats_of_a_mixture_go_on_through_its_sources() -> None:
+    twice = list(LazyRepeater(mixture([5, 3], [1, 1], 0, "repeat"), 2))
+    assert twice == [item for one in by_hand([5, 3], {0: [1, 1]}, 0, "repeat", 2) for item in one]
+
+
+def test_a_state_of_other_weights_or_sources_is_refused() -> None:
+    state = collect_state_dict(mixture([5, 3], [1, 1], 0, "repeat"))
+    for other, why in [
+        (mixture([5, 3], [2, 1], 0, "repeat"), "weights"),
+        (mixture([5, 3], [1, 1], 1, "repeat"), "ties"),
+        (mixture([5, 3], [1, 1], 0, "stop"), "length|end"),
+        (mixture([4, 4], [1, 1], 0, "repeat"), "data"),
+    ]:
+        with pytest.raises(UsageError, match=f"is of a LazyMixture with ({why}) ="):
+            restore_state_dict(other, state)
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "why"),
+    [
+        ([LazyFilter(range(3), bool)], {}, "a LazyFilter has none: mix datasets"),
+        ([[1, 2]], {}, "a list has none"),
+        ([LazyIteratorChain(source(3), source(3))], {}, "has none"),
+        ([source(4, rank=1, world_size=2)], {}, "give rank and world_size to the mixture"),
+        ([source(3), source(0)], {}, "a source of a mixture is empty: leave it out"),
+        ([], {}, "a weight for each source, 1 to 1024: 0 are for 0"),
+        ([source(3)], {"weights": [1, 1]}, "2 are for 1"),
+        ([source(3)] * 2, {"weights": [1, 0]}, "source 1 of the mixture has the weight 0: leave it out"),
+        ([source(3)] * 2, {"weights": [0, 0]}, "all weights are 0"),
+        ([source(3)] * 2, {"weights": [1, -1]}, "0 or more, not -1"),
+        ([source(3)] * 2, {"weights": [1, float("nan")]}, "0 or more, not nan"),
+        ([source(3)] * 2, {"weights": [1, float("inf")]}, "0 or more, not inf"),
+        ([source(3)] * 2, {"weights": [1, True]}, "0 or more, not True"),
+        ([source(3)] * 2, {"weights": {5: [1, 1]}}, "the first ones from 0"),
+        ([source(3)] * 2, {"weights": {0: [1, 1], -5: [1, 1]}}, "hold from positions on"),
+        ([source(3)], {"end": "wrap"}, "repeat or stop"),
+    ],
+)
+def test_what_makes_no_mixture_is_refused(sources: list[Any], options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        LazyMixture(*sources, **options)
