@@ -20,7 +20,7 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
-from touchfs.node import LazyIndexedManifestIterator, collect_state_dict
+from touchfs.node import LazyIndexedManifestIterator, LazyMixture, collect_state_dict
 from touchfs.store.store import StateStore
 from touchfs.view.plan import parse_plan
 
@@ -29,6 +29,8 @@ DATA = Path(__file__).parent.parent / "data"
 KEPT = json.loads((DATA / "global_shuffle" / "specs.json").read_text())
 PLAN = "max=0.02,gap=0.1"
 RANK = {"rank": 1, "world_size": 3}
+BATCHES = {**RANK, "partition": "batches", "global_batch": 6, "tail": "pad"}
+WINDOW = {"window": 5, "lanes": 2}
 BLOCK = {**RANK, "partition": "block", "tail": "pad"}
 
 
@@ -82,6 +84,14 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
         {"shuffle": 7, **RANK, "tail": "drop"},
         [lambda s: whole(s).shuffle(7, **RANK, tail="drop")],
     ),
+    "global batches": ({**BATCHES}, [lambda s: whole(s, **BATCHES)]),
+    "global batches, shuffled in windows": (
+        {"shuffle": 7, **BATCHES, **WINDOW},
+        [
+            lambda s: whole(s).shuffle(7, **BATCHES, **WINDOW),
+            lambda s: whole(s, shuffle=True, seed=7, **BATCHES, **WINDOW),
+        ],
+    ),
     "repeated": ({"repeat": 3}, [lambda s: whole(s).repeat(3)]),
     "repeated, shuffled": ({"shuffle": 7, "repeat": 3}, [lambda s: whole(s).shuffle(7).repeat(3)]),
     "repeated without end": ({"shuffle": 7, "repeat": True, **RANK}, [lambda s: whole(s).shuffle(7, **RANK).repeat()]),
@@ -103,6 +113,18 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
     "mux in order": (
         {"mux": [{}, {"select": "segments"}]},
         [lambda s: SampleSet.mux(whole(s), segments(s))],
+    ),
+    "an exact mixture": (
+        {"mux": [{"shuffle": 2}, {"select": "segments"}], "weights": {"0": [3, 1], "9": [0.5, 0.5]}, **BATCHES},
+        [lambda s: SampleSet(LazyMixture(whole(s).shuffle(2), segments(s), weights={0: [3, 1], 9: [1, 1]}, **BATCHES))],
+    ),
+    "an exact mixture that stops": (
+        {"mux": [{}, {"select": "segments"}], "weights": [3, 1], "end": "stop", "shuffle": 5, "repeat": 2},
+        [
+            lambda s: SampleSet(
+                LazyMixture(whole(s).shuffle(5), segments(s).shuffle(5), weights=[3, 1], seed=5, end="stop")
+            ).repeat(2)
+        ],
     ),
     "segments": ({"select": "segments", "shuffle": 7}, [lambda s: segments(s).shuffle(7)]),
     "merged": ({"select": f"merged/{PLAN}", "shuffle": 7}, [lambda s: merged(s).shuffle(7)]),

@@ -4,9 +4,13 @@
                  "segments/SHARD/DIRECTORY"
     where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.facts
     shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order
+    window       with shuffle: its window in samples, or as a size like "2GB"; lanes: how many stand side by side
     repeat       how many repeats make one epoch, or true for an endless one; false is one
-    rank, world_size, partition ("stride", "block"), tail ("keep", "drop", "pad")
+    rank, world_size, partition ("stride", "block", "batches"), tail ("keep", "drop", "pad")
+    global_batch the samples of a batch of all ranks, for "batches"
     mux          instead of select and where: a list of objects with select, where, shuffle, repeat and weight
+    weights      with mux: it mixes exactly by these weights, or an object of positions and weights from there on;
+                 end: "repeat" or "stop", what happens when a source ends (touchfs.node.LazyMixture)
     batch        samples in a step
     output       the line of each sample: "path", "relpath" (from the root of the tree), "key", "json"
 
@@ -15,6 +19,7 @@ All fields are optional. A source of a mux without a seed of its own uses the se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
@@ -23,13 +28,19 @@ from touchfs.core.errors import TouchfsError, UsageError
 from touchfs.core.token import from_json, to_json
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.order.partition import KINDS, TAILS, Partition
+from touchfs.node.order.batches import BATCHES, PARTITIONS, part_of
+from touchfs.node.order.order import window_of
+from touchfs.node.order.partition import TAILS
+from touchfs.node.order.schedule import Schedule
+from touchfs.node.order.windowed import MOST_LANES
 from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
+from touchfs.node.transform.mixture import ENDS, LazyMixture
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.expression import parse_where
 from touchfs.select.selection import AnySamples
 from touchfs.select.selector import Selector
+from touchfs.select.window import check_window, samples_in
 
 BATCH_MAX = 100_000
 OUTPUTS = ("path", "relpath", "key", "json")
@@ -65,16 +76,30 @@ class Spec:
     world_size: int = 1
     partition: str = "stride"
     tail: str = "keep"
+    global_batch: int | None = None
+    window: int | str | None = None
+    lanes: int = 1
     mux: tuple[MuxSource, ...] = ()
+    weights: Mapping[int, Sequence[float]] | None = None
+    end: str = "repeat"
     batch: int = 1
     output: str = "path"
 
     def __str__(self) -> str:
         """Return all fields as JSON. Equal specs have equal texts."""
         value = asdict(self)
+        if self.weights is not None:
+            value["weights"] = {str(start): weights for start, weights in self.weights.items()}
         if self.mux:
             del value["select"], value["where"]
+        # Texts of stores that do not know these have none of them.
+        for name in ("global_batch", "window", "lanes", "weights", "end"):
+            if value[name] == getattr(_DEFAULTS, name):
+                del value[name]
         return to_json(value)
+
+
+_DEFAULTS = Spec()
 
 
 def parse_spec(value: object) -> Spec:
@@ -82,7 +107,18 @@ def parse_spec(value: object) -> Spec:
     spec = _parse(Spec, value, "spec")
     if spec.mux and isinstance(value, Mapping) and (misplaced := {"select", "source", "where"} & set(value)):
         raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
-    Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
+    if spec.weights is None:
+        if spec.end != _DEFAULTS.end:
+            raise UsageError("spec.end says how a mux with weights ends: give weights, too")
+        if spec.mux and spec.partition == BATCHES:
+            raise UsageError("spec: ranks share no batches of what is drawn: give the weights of the mux as weights")
+    else:
+        if any(part.weight != 1 or part.repeat for part in spec.mux):
+            raise UsageError("spec.weights are of all sources of the mux: leave out their weight and repeat")
+        Schedule(len(spec.mux), spec.weights, 0)
+    part_of(spec.rank, spec.world_size, spec.partition, spec.tail, spec.global_batch, 1 if spec.mux else spec.lanes)
+    seed = next((seed for seed in (spec.shuffle, *(part.shuffle for part in spec.mux)) if seed is not None), None)
+    window_of(seed, None if spec.window is None else spec.lanes, spec.lanes)
     return spec
 
 
@@ -151,9 +187,20 @@ def select_samples(spec: Spec, selector: Selector) -> list[AnySamples]:
 
 def build_graph(spec: Spec, samples: Sequence[AnySamples]) -> PairNode:
     """Return the graph of a spec over the samples of its sources."""
-    parts = [_part(spec, part, each) for part, each in zip(_parts(spec), samples, strict=True)]
+    ranks: dict[str, Any] = {
+        "rank": spec.rank,
+        "world_size": spec.world_size,
+        "partition": spec.partition,
+        "tail": spec.tail,
+        "global_batch": spec.global_batch,
+    }
+    of_sources = ranks if spec.weights is None else {}
+    parts = [_part(spec, part, each, of_sources) for part, each in zip(_parts(spec), samples, strict=True)]
     if not spec.mux:
         return parts[0]
+    if spec.weights is not None:
+        mixture = LazyMixture(*parts, weights=spec.weights, seed=spec.shuffle or 0, end=spec.end, **ranks)
+        return _repeated(mixture, spec.repeat)
     mux = LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
     return _repeated(mux, spec.repeat)
 
@@ -162,17 +209,14 @@ def _parts(spec: Spec) -> tuple[MuxSource, ...]:
     return spec.mux or (MuxSource(spec.select, spec.where, spec.shuffle, spec.repeat),)
 
 
-def _part(spec: Spec, part: MuxSource, samples: AnySamples) -> PairNode:
+def _part(spec: Spec, part: MuxSource, samples: AnySamples, order: Mapping[str, Any]) -> PairNode:
     seed = spec.shuffle if part.shuffle is None else part.shuffle
-    ranks: dict[str, Any] = {
-        "rank": spec.rank,
-        "world_size": spec.world_size,
-        "partition": spec.partition,
-        "tail": spec.tail,
-    }
     if seed is None:
-        return _repeated(LazyIndexedManifestIterator(samples, **ranks), part.repeat)
-    return _repeated(LazyGlobalShuffle(LazyIndexedManifestIterator(samples), seed, **ranks), part.repeat)
+        return _repeated(LazyIndexedManifestIterator(samples, **order), part.repeat)
+    window: dict[str, Any] = (
+        {} if spec.window is None else {"window": samples_in(spec.window, samples), "lanes": spec.lanes}
+    )
+    return _repeated(LazyGlobalShuffle(LazyIndexedManifestIterator(samples), seed, **order, **window), part.repeat)
 
 
 def _repeated(node: PairNode, repeat: int | bool) -> PairNode:
@@ -231,6 +275,14 @@ def _text_or_null(value: object, where: str) -> str | None:
     return None if value is None else _text(value, where)
 
 
+def _count_or_null(value: object, where: str) -> int | None:
+    return None if value is None else _integer(1, BATCH_MAX)(value, where)
+
+
+def _window_or_null(value: object, where: str) -> int | str | None:
+    return None if value is None else check_window(value, where)
+
+
 def _one_of(*names: str) -> Callable[[object, str], str]:
     def check(value: object, where: str) -> str:
         if value not in names:
@@ -246,6 +298,21 @@ def _weight(value: object, where: str) -> float:
     return float(value)
 
 
+def _weights(value: object, where: str) -> Mapping[int, Sequence[float]] | None:
+    stretches = {"0": value} if isinstance(value, list) else value
+    if value is None:
+        return None
+    if (
+        not isinstance(stretches, Mapping)
+        or not all(re.fullmatch("[0-9]{1,18}", str(start)) for start in stretches)
+        or not all(isinstance(weights, list) for weights in stretches.values())
+    ):
+        raise UsageError(
+            f'{where} is a list of weights, or an object such as {{"0": [3, 1], "50000": [1, 1]}}, not {value!r:.80}'
+        )
+    return {int(start): weights for start, weights in stretches.items()}
+
+
 def _mux_sources(value: object, where: str) -> tuple[MuxSource, ...]:
     if not isinstance(value, list) or len(value) > _SOURCES_MAX:
         raise UsageError(f"{where} is a list of at most {_SOURCES_MAX} objects, not {value!r:.80}")
@@ -259,10 +326,15 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "repeat": _times,
     "rank": _integer(0, 1 << 20),
     "world_size": _integer(1, 1 << 20),
-    "partition": _one_of(*KINDS),
+    "partition": _one_of(*PARTITIONS),
     "tail": _one_of(*TAILS),
+    "global_batch": _count_or_null,
+    "window": _window_or_null,
+    "lanes": _integer(1, MOST_LANES),
     "mux": _mux_sources,
     "weight": _weight,
+    "weights": _weights,
+    "end": _one_of(*ENDS),
     "batch": check_batch,
     "output": _one_of(*OUTPUTS),
 }
