@@ -27,6 +27,7 @@ BENCHMARKS = (
     "caches",
     "lance_caches",
     "nodes",
+    "orders",
     "control_files",
     "fleet",
     "remount",
