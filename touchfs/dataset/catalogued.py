@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from touchfs.catalog.table import Table
 from touchfs.core.errors import DecodeLimitError, FormatError
 from touchfs.core.extent import Content
 from touchfs.core.names import REPORT
+from touchfs.dataset import Shard
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import SampleFile
 from touchfs.dataset.shard_recordings import read_recording, recording_row
 from touchfs.form.base import Timing
+from touchfs.form.video.frames import FramesOf
 
 
 class CataloguedSample(Sample):
@@ -46,6 +49,11 @@ class CataloguedSample(Sample):
     def shard(self) -> str:
         """The name of its shard."""
         return self._shard.shard.name
+
+    @property
+    def indexed_shard(self) -> Shard:
+        """What is known of its shard."""
+        return self._shard.shard
 
     @property
     def key(self) -> str:
@@ -133,6 +141,10 @@ class CataloguedSample(Sample):
             if self.extension(row) == extension:
                 return row
         raise KeyError(extension)
+
+    def _frames(self, extension: str, fps: Fraction | None) -> FramesOf:
+        self.content(extension)
+        return self._shard.frames(self._table, self.rows[extension], fps)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)

@@ -1,17 +1,28 @@
-"""Files of samples that are arrays as they are stored: `.npy`, and `.wav` of PCM."""
+"""Files of samples as arrays and images: `.npy`, `.npz`, `.wav` of PCM, and what Pillow decodes."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+import warnings
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extent import Content, drive
+from touchfs.core.extras import install_hint
 from touchfs.dataset.recording import pcm_array
 from touchfs.format import wav
+from touchfs.limits import LIMITS, too_large
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# What Pillow raises for damaged files.
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, EOFError)
 
 
 def npy_array(data: bytes, key: str) -> NDArray[Any]:
@@ -21,6 +32,42 @@ def npy_array(data: bytes, key: str) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(f"not a .npy: {error}", key=key) from error
     return array
+
+
+def npz_array(data: bytes, key: str) -> NDArray[Any]:
+    """The only array in a `.npz`. Raises FormatError as `npy_array`, and UsageError if it has several."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if len(members) != 1:
+                names = ", ".join(member.filename.removesuffix(".npy") for member in members)
+                raise UsageError(
+                    f"its .npz has {len(members)} arrays ({names}): numpy.load(io.BytesIO(sample['npz'])) has them all",
+                    key=key,
+                )
+            if members[0].file_size > LIMITS.decoded:
+                raise FormatError(too_large(LIMITS.decoded), key=key)
+            return npy_array(archive.read(members[0]), key)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
+        raise FormatError(f"not a .npz: {error}", key=key) from error
+
+
+def decoded_image(data: bytes, key: str) -> Image:
+    """An image, decoded by Pillow. Raises MissingExtraError without it, and FormatError, which names the sample."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError(f"images need Pillow: {install_hint('image')}") from error
+    try:
+        # Pillow warns of large images, which it decodes, and raises for those twice as large.
+        with warnings.catch_warnings(action="ignore"):
+            image = Image.open(io.BytesIO(data))
+            image.load()
+    except UnidentifiedImageError as error:
+        raise FormatError("not an image that Pillow can read, or damaged", key=key) from error
+    except (*_DAMAGE, Image.DecompressionBombError) as error:
+        raise FormatError(f"its image cannot be decoded: {error}", key=key) from error
+    return image
 
 
 def pcm_of_wav(content: Content, key: str) -> NDArray[Any]:

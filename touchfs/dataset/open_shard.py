@@ -22,12 +22,16 @@ from touchfs.form.video.frames import FramesOf
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.media.slices.rendering import Rendering
 from touchfs.registry.forms import parse_form
+from touchfs.segments.packed_times import pack_times
+from touchfs.segments.times import Times
 from touchfs.shard.sample import Field
 from touchfs.source.ranges import read_ranges
 from touchfs.source.store import StoredFile
 
 # Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
+# From the begin to the end.
+WHOLE_VIDEO = pack_times(Times(0))
 _NOTHING = Extent(Memory(b""), 0, 0)
 
 
@@ -72,6 +76,12 @@ class OpenShard:
         files = {name: shard.source(name) for name in set(names) if name is not None}
         self._sources = [None if name is None else files[name] for name in names]
         self._sizes = [-1] * len(kinds)  # of the sources, filled on first use
+
+    def close(self) -> None:
+        """Close its files, which are opened again when they are read."""
+        for source in self._sources:
+            if source is not None:
+                source.close()
 
     def verify(self, table: Table, row: int) -> None:
         """Open and verify the file behind a row now; reads do this too, once a second.
@@ -225,9 +235,9 @@ class OpenShard:
         return table.kind[row] in self.video_kinds
 
     def frames(self, table: Table, row: int, fps: Fraction | None) -> FramesOf:
-        """The frames of the span of a video at a row: all, or `fps` a second."""
+        """The frames of the span of a video at a row, or of a whole video: all, or `fps` a second."""
         _, extent, detail = self.resolved(stored_at(table, row))
-        return FramesOf(extent, detail, fps, self.limits)
+        return FramesOf(extent, detail if self.is_video(table, row) else WHOLE_VIDEO, fps, self.limits)
 
     def timing(self, table: Table, row: int) -> Timing | None:
         """The length and rate of a recording; None if the catalog does not have them.

@@ -2,8 +2,10 @@
 
     sample["wav"]            the bytes of its .wav
     sample.content("wav")    the same as a content, with a size and random access
-    sample.array("wav")      the elements of a .wav or .npy
+    sample.image()           its image, as Pillow decodes it
     sample.audio()           its recording, decoded, and the sampling rate
+    sample.video()           the frames of its video
+    sample.array()           the elements of its .npy or .npz, such as tokens
     sample.text, sample.json()   its transcript, and its parsed .json, which may be compressed (`txt.gz`, `json.zst`)
     sample.path("wav")       its path in a mount, relative to the root
     "txt" in sample          whether it has a .txt; nothing is read
@@ -15,9 +17,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
@@ -25,16 +28,24 @@ from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, Us
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
 from touchfs.core.names import REPORT, ROW_JSON
-from touchfs.dataset.file_arrays import npy_array, pcm_of_wav
+from touchfs.dataset.file_arrays import decoded_image, npy_array, npz_array, pcm_of_wav
 from touchfs.dataset.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.limits import LIMITS
 from touchfs.media.duration import AudioInfo, scan
-from touchfs.media.extensions import coding_of, has_header, recordings_among
+from touchfs.media.extensions import coding_of, has_header, is_image, is_video, recordings_among
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from touchfs.form.video.decoded_frames import VideoFrames
+    from touchfs.form.video.frames import FramesOf
 
 # The extensions of the JSON of a sample.
 JSON_NAMES = ("json", ROW_JSON)
+# The view whose samples are whole.
+WHOLE = "shards"
 
 
 class Sample(Mapping[str, bytes]):
@@ -70,6 +81,8 @@ class Sample(Mapping[str, bytes]):
     def __getitem__(self, extension: str) -> bytes:
         try:
             return self._read(extension)
+        except KeyError:
+            raise KeyError(self.missing(extension).message) from None
         except FormatError as error:
             error.of(self.key)
             raise
@@ -231,26 +244,67 @@ class Sample(Mapping[str, bytes]):
         """
         extension = next(iter(recordings_among(self)), None)
         if extension is None:
-            raise NotFoundError("it has no recording", key=self.key)
+            raise NotFoundError(f"it has no recording: {self._have()}", key=self.key)
         try:
             return decode(self[extension])
         except FormatError as error:
             error.of(self.key)
             raise
 
-    def array(self, extension: str) -> NDArray[Any]:
-        """The elements of the file with this `extension`, a `.npy` or the PCM of a `.wav`.
+    def image(self, extension: str | None = None) -> Image:
+        """Its image, as Pillow decodes it: the file with this `extension`, by default its only image.
 
-        PCM is int16 or int32, of shape (frames,) if mono, else (frames, channels).
-
-        Raises UsageError for other files, NotFoundError and FormatError.
+        Raises NotFoundError if it has none, UsageError if it has several and none is named, FormatError for one that
+        cannot be decoded, and MissingExtraError without Pillow.
         """
+        extension = self._only("image", is_image) if extension is None else extension
+        return decoded_image(self._data(extension), self.key)
+
+    def video(self, extension: str | None = None, *, fps: float | None = None) -> VideoFrames:
+        """The frames of its video, the file with this `extension`: all of them, or those at each tick of `fps`.
+
+        A frame is decoded when it is asked for. Raises as `image`, and MissingExtraError without PyAV and Pillow.
+        """
+        from touchfs.form.video.decoded_frames import VideoFrames
+
+        extension = self._only("video", is_video) if extension is None else extension
+        return VideoFrames(self._frames(extension, None if fps is None else Fraction(str(fps))), self.key)
+
+    def _frames(self, extension: str, fps: Fraction | None) -> FramesOf:
+        """The frames of the video with an extension."""
+        raise UsageError("its frames are found where it is stored: ask the sample of the dataset", key=self.key)
+
+    def array(self, extension: str | None = None) -> NDArray[Any]:
+        """The elements of a `.npy`, of the only array of a `.npz`, or of the PCM of a `.wav`.
+
+        `extension` says which of its files; by default, that is its only array. Tokens are a `.npy`. PCM is int16 or
+        int32, of shape (frames,) if mono, else (frames, channels).
+
+        Raises NotFoundError if there is no such file, UsageError for other files, and FormatError.
+        """
+        extension = self._only("array (.npy, .npz)", _is_array) if extension is None else extension
+        match coding_of(extension):
+            case "npy":
+                return npy_array(self._data(extension), self.key)
+            case "npz":
+                return npz_array(self._data(extension), self.key)
+            case "wav":
+                return pcm_of_wav(self.content(extension), self.key)
+        raise UsageError(f"only a .npy, .npz or .wav is an array as it is, not .{extension}", key=self.key)
+
+    def _data(self, extension: str) -> bytes:
+        """The bytes of a file. Raises NotFoundError."""
         content = self.content(extension)
-        if extension == "npy" or extension.endswith(".npy"):
-            return npy_array(bytes(content.read(0, content.size)), self.key)
-        if extension == "wav" or extension.endswith(".wav"):
-            return pcm_of_wav(content, self.key)
-        raise UsageError(f"only a .wav or .npy is an array as it is, not .{extension}", key=self.key)
+        return bytes(content.read(0, content.size))
+
+    def _only(self, kind: str, fits: Callable[[str], bool]) -> str:
+        """The extension of its only file of a kind."""
+        found = [extension for extension in self if fits(extension)]
+        if len(found) > 1:
+            raise UsageError(f"it has several of these: name one of {', '.join(found)}", key=self.key)
+        if not found:
+            raise NotFoundError(f"it has no {kind}: {self._have()}", key=self.key)
+        return found[0]
 
     def _file(self, extension: str) -> SampleFile:
         try:
@@ -260,8 +314,13 @@ class Sample(Mapping[str, bytes]):
 
     def missing(self, extension: str) -> NotFoundError:
         """The error that there is no file with an extension, which names those that there are."""
-        names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
-        return NotFoundError(f"no file .{extension}: there are {names}", key=self.key)
+        return NotFoundError(f"no file .{extension}: {self._have()}", key=self.key)
+
+    def _have(self) -> str:
+        return f"there are {', '.join(f'.{name}' for name in self) or 'none: ERROR.txt of its shard says why'}"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self]
 
     @property
     def _identity(self) -> tuple[str, str, int, int, int | None]:
@@ -274,8 +333,9 @@ class Sample(Mapping[str, bytes]):
         return hash(self._identity)
 
     def __repr__(self) -> str:
-        number = f", number={self.number}" if self.number else ""
-        return f"<{self.view}/{self.shard}: {self.key!r}, ordinal={self.ordinal}{number}, {'+'.join(self)}>"
+        # Of a segment, the name of its directory tells it from others of the same recording.
+        name = self.key if self.view == WHOLE else f"{self.key}/{self.number:04d}"
+        return f"<{self.view}/{self.shard}: {name!r}, ordinal={self.ordinal}, {'+'.join(self)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         files = {name: (self.file(name).field, path_or_none(self.file(name)), self[name]) for name in self}
@@ -330,6 +390,10 @@ class MadeSample(Sample):
 
     def __copy__(self) -> MadeSample:
         return MadeSample(self.view, self._shard, self.ordinal, self.number, self._key, self._files, self.shar_epoch)
+
+
+def _is_array(extension: str) -> bool:
+    return coding_of(extension) in ("npy", "npz")
 
 
 def _unpickle(

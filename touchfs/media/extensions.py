@@ -1,4 +1,4 @@
-"""Extensions of recordings, by which a sample's recording is known before anything of it is read."""
+"""Extensions of recordings and images, by which those of a sample are known before anything of it is read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ AUDIO = frozenset(
     }
 )
 VIDEO = frozenset({"avi", "mkv", "mov", "mp4", "webm"})
+IMAGE = frozenset(
+    {"avif", "bmp", "gif", "heic", "jp2", "jpeg", "jpg", "jxl", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp"}
+)
 # Headerless, so of unknown rate.
 _PCM = "pcm"
 # Their headers have rate, channels and length.
@@ -36,6 +39,11 @@ def can_be_cut(extension: str | None) -> bool:
 def is_video(extension: str | None) -> bool:
     """True if a field of this extension is a video, of which `touchfs.media.video` copies parts."""
     return coding_of(extension) in VIDEO
+
+
+def is_image(extension: str | None) -> bool:
+    """True if a field of this extension is an image."""
+    return coding_of(extension) in IMAGE
 
 
 def coding_of(extension: str | None) -> str:

@@ -14,13 +14,10 @@ import numpy as np
 from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.core.extent import Buffer
 from touchfs.features import Array3D, Array4D, ClassLabel, Features, FeatureType, File, Image, Sequence, Value, Video
-from touchfs.media.extensions import coding_of
+from touchfs.media.extensions import coding_of, is_image
 
 # The column that gets the key of an item.
 KEY = "__key__"
-_IMAGES = frozenset(
-    {"avif", "bmp", "gif", "heic", "jp2", "jpeg", "jpg", "jxl", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp"}
-)
 # Features that store files. Their values in JSON are paths, if the item comes from a list of the user's.
 _MEDIA = (Image, Video, File)
 _Read = Callable[[], Buffer | Path]
@@ -84,7 +81,7 @@ def fits(feature: FeatureType, extension: str) -> bool:
         return f".{coding_of(extension)}" in feature.allowed_extensions
     if isinstance(feature, File):
         return extension == feature.extension
-    return coding_of(extension) in _IMAGES
+    return is_image(extension)
 
 
 def _parsed(feature: FeatureType, extension: str, data: Buffer | Path) -> Any:
