@@ -1,9 +1,10 @@
 """`touchfs.open(path)`: the samples of a dataset as a Python sequence, with one method for each thing to do with them.
 
     ds = touchfs.open("train/")
-    len(ds), ds[0], ds["talks/monday"], ds[10:20]
+    len(ds), ds[0], ds["talks/monday"], ds[10:20], ds[[7, 3]], ds + other
     for sample in ds.where("duration > 2").shuffle(seed=7): ...
     ds.read("wav", [7, 3, 12])   the bytes of three files, in one call
+    ds.to_pandas(), ds.to_parquet("x.parquet")
 
 A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
 computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
@@ -15,21 +16,21 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from touchfs.core.errors import ArgumentTypeError, MissingExtraError, UsageError
-from touchfs.core.extras import install_hint
+from touchfs.core.errors import ArgumentTypeError, UsageError
 from touchfs.core.location import parse_audio_root
+from touchfs.core.names import hex_digest
 from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.dataset.tables import arrow_table
 from touchfs.indexing import open_dataset
 from touchfs.indexing.dataset_path import split_dataset_path
 from touchfs.indexing.serving import check_strictly, warn_of_errors
@@ -39,15 +40,15 @@ from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.order import Permutation
 from touchfs.node.order.partition import KEEP, Partition
-from touchfs.select.selection import AnySamples, Selection, position_of
-from touchfs.select.selector import Selector
+from touchfs.select.concatenation import SetSamples, chosen, concatenated, filtered, find
 from touchfs.select.survivors import survivors_directory
+from touchfs.sets.described import Described
+from touchfs.sets.exports import ChosenSamples, Exports
 from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
 from touchfs.view.plan import parse_plan
 
-if TYPE_CHECKING:
-    import pandas
-    import pyarrow
+# Keys that a shell offers after `ds["`.
+COMPLETIONS = 1000
 
 # A set without steps has these.
 _NO_STEPS = ItemSteps()
@@ -111,7 +112,7 @@ def open(
     return OpenDataset(samples)
 
 
-class OpenDataset(Generic[T]):
+class OpenDataset(Described, Exports, Generic[T]):
     """The items of a dataset in one order.
 
     `samples` are the samples in the dataset's order, `seed` shuffles them, `tail` says how ranks share them
@@ -119,7 +120,7 @@ class OpenDataset(Generic[T]):
     """
 
     def __init__(
-        self, samples: AnySamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS, tail: str = KEEP
+        self, samples: SetSamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS, tail: str = KEEP
     ) -> None:
         self._samples = samples
         self._seed = seed
@@ -151,10 +152,10 @@ class OpenDataset(Generic[T]):
     def __getitem__(self, which: int | str) -> T: ...
 
     @overload
-    def __getitem__(self, which: slice) -> OpenDataset[T]: ...
+    def __getitem__(self, which: slice | list[int] | range | NDArray[Any]) -> OpenDataset[T]: ...
 
-    def __getitem__(self, which: int | str | slice) -> T | OpenDataset[T]:
-        """The i-th item of the first epoch, the item of a key, or a set of the items in a slice.
+    def __getitem__(self, which: int | str | slice | list[int] | range | NDArray[Any]) -> T | OpenDataset[T]:
+        """The i-th item of the first epoch, the item of a key, or a set of the items in a slice or at some positions.
 
         Raises IndexError, KeyError, and TypeError where the set has no length.
         """
@@ -162,6 +163,8 @@ class OpenDataset(Generic[T]):
             return self._slice(which)
         if isinstance(which, str):
             return cast(T, self._item_at(self.find(which)))
+        if isinstance(which, list | range | np.ndarray):
+            return self.select(which)
         count, position = len(self), operator.index(which)
         if not -count <= position < count:
             raise IndexError(f"item {position} of {count}")
@@ -198,11 +201,10 @@ class OpenDataset(Generic[T]):
         """The sample at a position of the first epoch."""
         return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
 
-    def _ordinals(self, positions: Sequence[int]) -> list[int]:
+    def _ordinals(self, positions: Positions) -> list[int]:
         """The places in the dataset of the samples at these positions of the first epoch."""
-        if self._permutation is None:
-            return list(positions)
-        return cast("list[int]", self._permutation(np.asarray(positions, np.int64)).tolist())
+        places = np.asarray(positions, np.int64)
+        return cast("list[int]", (places if self._permutation is None else self._permutation(places)).tolist())
 
     @cached_property
     def _permutation(self) -> Permutation | None:
@@ -211,10 +213,22 @@ class OpenDataset(Generic[T]):
     def _slice(self, which: slice) -> OpenDataset[T]:
         if not self._steps.are_item_by_item:
             raise TypeError("slice, or take from, the set before it is filtered or batched")
-        chosen = range(len(self))[which]
-        ordinals = np.array(self._ordinals(chosen), np.int64)
-        text = f"items {chosen.start}:{chosen.stop}:{chosen.step} of seed {self._seed}"
-        return OpenDataset(Selection(self._samples, ordinals, text), None, self._steps, self._tail)
+        span = range(len(self))[which]
+        ordinals = np.array(self._ordinals(span), np.int64)
+        text = f"items {span.start}:{span.stop}:{span.step} of seed {self._seed}"
+        return OpenDataset(chosen(self._samples, ordinals, text), None, self._steps, self._tail)
+
+    def select(self, positions: Iterable[int] | NDArray[Any]) -> OpenDataset[T]:
+        """The items at these positions of the first epoch, in this order; they may repeat. `ds[[1, 2]]` is the same.
+
+        Raises IndexError for a position that there is not.
+        """
+        if not self._steps.are_item_by_item:
+            raise TypeError("select from the set before it is filtered or batched")
+        given = positions if isinstance(positions, Sequence | np.ndarray) else [*positions]
+        ordinals = np.array(self._ordinals(as_positions(given, len(self))), np.int64)
+        text = f"items {hex_digest(ordinals.astype('<i8').tobytes())}"
+        return OpenDataset(chosen(self._samples, ordinals, text), None, self._steps, self._tail)
 
     def read(self, extension: str, positions: Positions) -> list[bytes]:
         """Read the file with an extension of many samples in one call: faster than `self[i][extension]` for each.
@@ -238,6 +252,25 @@ class OpenDataset(Generic[T]):
             raise UsageError(f"take 0 or more items, not {n}")
         return self._slice(slice(n))
 
+    def skip(self, n: int) -> OpenDataset[T]:
+        """All items but the first `n`."""
+        if n < 0:
+            raise UsageError(f"skip 0 or more items, not {n}")
+        return self._slice(slice(n, None))
+
+    def __add__(self, other: OpenDataset[T]) -> OpenDataset[T]:
+        """The items of this set, and then those of another one, which may be of another dataset.
+
+        Raises TypeError for sets that are shuffled, or that have other steps: add them before.
+        """
+        if not isinstance(other, OpenDataset):
+            return NotImplemented
+        if self._seed is not None or other._seed is not None:
+            raise TypeError("add the sets before they are shuffled: (a + b).shuffle(seed)")
+        if self._steps != other._steps or not self._steps.are_item_by_item:
+            raise TypeError("add the sets before map, filter and batch: (a + b).map(function)")
+        return OpenDataset(concatenated(self._samples, other._samples), None, self._steps)
+
     def keys(self) -> Iterator[str]:
         """The keys of the samples in this order, read from the index alone. Samples without one are named by number."""
         if not self._steps.are_item_by_item:
@@ -248,11 +281,10 @@ class OpenDataset(Generic[T]):
         """The position of the first sample, or segment, with this key. Raises KeyError if this set has none."""
         if not self._steps.are_item_by_item:
             raise TypeError("a key is found in the set before it is filtered or batched")
-        for holder in self._samples.dataset.find(key):
-            ordinal = position_of(self._samples, holder.position, holder.ordinal)
-            if ordinal is not None:
-                return self._leaf.order.own(ordinal, 0)
-        raise KeyError(key)
+        ordinal = find(self._samples, key)
+        if ordinal is None:
+            raise KeyError(f"no sample has the key {key!r}")
+        return self._leaf.order.own(ordinal, 0)
 
     def where(self, expression: str) -> OpenDataset[T]:
         """The samples for which a filter expression holds, such as `duration > 2 and lang == "de"`.
@@ -267,8 +299,8 @@ class OpenDataset(Generic[T]):
             )
         if not self._steps.are_item_by_item:
             raise TypeError("where(...) is for samples: call it before filter and batch")
-        selector = Selector(self._samples.dataset, survivors_directory())
-        return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps, self._tail)
+        kept = filtered(self._samples, expression, survivors_directory())
+        return OpenDataset(kept, self._seed, self._steps, self._tail)
 
     def shuffle(self, seed: int = 0, *, tail: str = KEEP) -> OpenDataset[T]:
         """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them.
@@ -321,28 +353,15 @@ class OpenDataset(Generic[T]):
         """Adjacent segments merged by a plan such as `max=30,gap=0.5` (the files of `merged/PLAN/` in a mount)."""
         return OpenDataset(MergedSamples(self._whole("merged").dataset, parse_plan(plan)))
 
-    def _whole(self, name: str) -> AnySamples:
+    def _whole(self, name: str) -> DatasetSamples:
         if self._steps or self._seed is not None or not isinstance(self._samples, DatasetSamples):
             raise TypeError(f"{name} is of a whole dataset: call it first, then where, shuffle and the others")
         return self._samples
 
-    def to_arrow(self, files: Sequence[str] = ()) -> pyarrow.Table:
-        """A table with a row for each sample: key, shard, ordinal, duration in seconds, text, json.
-
-        `files` names extensions whose bytes are wanted, too, each a column. The table is in memory as a whole. Raises
-        MissingExtraError without pyarrow.
-        """
+    def _chosen(self, what: str) -> ChosenSamples:
         if not self._steps.keep_samples:
-            raise TypeError("a table is of samples: make it before map, filter and batch")
-        return arrow_table((self._samples[ordinal] for ordinal in self._ordinals(range(len(self)))), files)
-
-    def to_pandas(self, files: Sequence[str] = ()) -> pandas.DataFrame:
-        """The same as `to_arrow(files)`, as a DataFrame. Raises MissingExtraError without pandas."""
-        try:
-            import pandas  # noqa: F401  pyarrow imports it
-        except ImportError as error:
-            raise MissingExtraError(f"data frames need pandas: {install_hint('pandas')}") from error
-        return self.to_arrow(files).to_pandas()
+            raise TypeError(f"{what} is of samples: make it before map, filter and batch")
+        return ChosenSamples(self._samples, self._ordinals(range(len(self))))
 
     def state_dict(self) -> State:
         """The position of the iteration, to be saved."""
@@ -352,12 +371,14 @@ class OpenDataset(Generic[T]):
         """The next iteration begins where the state says."""
         restore_state_dict(self.data, state)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        count = min(len(self), COMPLETIONS) if self._steps.are_item_by_item else 0
+        return [self._samples[ordinal].key for ordinal in self._ordinals(range(count))]
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps, "_tail": self._tail, "_asked": 0}
 
     def __repr__(self) -> str:
-        source = self._samples.dataset.source
         tail = "" if self._tail == KEEP else f", tail={self._tail!r}"
         order = "" if self._seed is None else f".shuffle({self._seed}{tail})"
-        what = "samples" if self._samples.view == DatasetSamples.view else self._samples.view
-        return f"<{len(self._samples)} {what} of {source!r}{order}{self._steps}>"
+        return f"{self._described()}{order}{self._steps}"

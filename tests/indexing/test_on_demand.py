@@ -342,7 +342,7 @@ def test_a_set_of_one_shard(tars, index, monkeypatch):
     part = touchfs.open(f"{tars}:shards/b")
     assert ([sample.key for sample in part], part["b2"]["txt"], "a0" in part) == (["b0", "b1", "b2"], b"b2", False)
     assert [sample.key for sample in part.where("key != 'b1'")] == ["b0", "b2"]
-    assert (repr(part), bool(part), catalogs(index)) == (f"<3 samples of '{tars}:shards/b'>", True, 1)
+    assert (repr(part), bool(part), catalogs(index)) == ("Dataset(3 samples, 1 shard, files: txt)", True, 1)
     with pytest.raises(NotFoundError, match="there is no such shard"):
         touchfs.open(f"{tars}:shards/nosuch")
     write_tar(tars.parent / "tars:shards" / "b" / "c.tar", {"c.txt": b"c"})

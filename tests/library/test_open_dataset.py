@@ -148,10 +148,36 @@ class TestSequence:
             with pytest.raises(TypeError, match="NodeIterableDataset"):
                 ask(even)
 
-    @pytest.mark.parametrize("method", ["where", "find", "keys", "shuffle", "take", "segments", "to_arrow"])
+    def test_items_are_selected_and_skipped(self, ds):
+        for chosen in (ds.select([30, 2, -1, 2]), ds[[30, 2, -1, 2]], ds[np.array([30, 2, -1, 2])]):
+            assert [sample.key for sample in chosen] == list(map(name, (30, 2, COUNT - 1, 2)))
+        assert list(ds.select(i for i in range(3)).keys()) == list(map(name, range(3)))
+        assert list(ds.shuffle(3).select(range(5)).keys()) == list(ds.shuffle(3).keys())[:5]
+        assert list(ds.skip(35).keys()) == list(map(name, range(35, COUNT)))
+        assert len(ds.skip(1000)) == len(ds[[]]) == 0
+        assert len(ds.select(range(20)).where("duration > 2").shuffle(1)) == 10
+        assert list(ds.map(lambda sample: sample.key)[[7, 3]]) == [name(7), name(3)]
+        for wrong, error in (([COUNT], IndexError), ([1.5], TypeError), ([True], TypeError)):
+            with pytest.raises(error):
+                ds.select(wrong)
+        with pytest.raises(UsageError, match="0 or more"):
+            ds.skip(-1)
+
+    def test_a_state_of_another_selection_is_refused(self, ds):
+        selected = ds.select([1, 2, 3])
+        next(iter(selected))
+        for other in (ds.select([1, 3, 2]), ds[1:4], ds.take(3), ds[1:3] + ds[3:4]):
+            with pytest.raises(UsageError, match="state is of"):
+                other.load_state_dict(selected.state_dict())
+
+    @pytest.mark.parametrize(
+        "method", ["where", "find", "keys", "shuffle", "take", "skip", "select", "segments", "to_arrow"]
+    )
     def test_what_comes_too_late_says_when_it_is_to_come(self, ds, method):
         with pytest.raises(TypeError, match=r"before|first"):
-            getattr(ds.batch(2), method)(*{"where": ["duration > 1"], "find": ["x"], "take": [1]}.get(method, []))
+            getattr(ds.batch(2), method)(
+                *{"where": ["duration > 1"], "find": ["x"], "take": [1], "skip": [1], "select": [[1]]}.get(method, [])
+            )
 
     def test_segments_and_merged(self, ds):
         segments = ds.segments()
@@ -198,17 +224,6 @@ class TestSample:
 
 
 class TestElsewhere:
-    def test_a_table_and_a_data_frame(self, ds):
-        table = ds.where("duration > 3").to_arrow(files=["wav"])
-        assert table.column_names == ["key", "shard", "ordinal", "duration", "text", "json", "wav"]
-        rows = table.to_pylist()
-        assert [row["key"] for row in rows] == [name(i) for i in range(3, COUNT, 4)]
-        assert rows[0]["wav"] == ds[3]["wav"]
-        assert json.loads(rows[0]["json"])["txt"] == rows[0]["text"] == "words of 3"
-        frame = ds.take(4).to_pandas()
-        assert frame["duration"].tolist() == [1, 2, 3, 4]
-        assert ds[:0].to_arrow().num_rows == 0
-
     def test_a_state_goes_on_where_it_was_saved(self, ds):
         whole = [sample.key for sample in ds.shuffle(5)]
         first = ds.shuffle(5)
@@ -302,7 +317,7 @@ def test_ranks_that_share_a_set(ds, tail, counts):
         parts = keys_of_ranks(pickle.loads(pickle.dumps(part)), 3)
         assert [len(keys) for keys in parts] == counts
     assert set().union(*keys_of_ranks(shuffled.take(14), 3)) <= set(whole[:14])
-    assert repr(shuffled).endswith(".shuffle(7)>" if tail == "keep" else f".shuffle(7, tail={tail!r})>")
+    assert repr(shuffled).endswith(".shuffle(7)" if tail == "keep" else f".shuffle(7, tail={tail!r})")
 
 
 def keys_of_ranks(given, ranks):

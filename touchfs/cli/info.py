@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from shlex import quote
 
@@ -15,12 +14,11 @@ from touchfs.cli.dataset_argument import PATH, DatasetCommand, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
-from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset, counted
+from touchfs.dataset.info import info_of, stored_columns
 from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
 from touchfs.indexing.dataset_path import split_dataset_path
 from touchfs.indexing.serving import first_reason, unshown_audio, why_unservable
-from touchfs.tables.values.partition import partition_types
 
 ERRORS_SHOWN = 10
 VALUES_SHOWN = 8
@@ -48,8 +46,7 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
     status = 1 if why_unservable(dataset, strict=True) else 0
     facts, formats = dataset.facts(), recording_formats(dataset)
     if as_json:
-        columns = _columns(dataset)
-        say(json.dumps(facts | formats.facts() | ({"columns": columns} if columns else {})))
+        say(json.dumps(info_of(dataset)))
         return status
     damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
     has_recordings = bool(formats.count or facts["segments"] or dataset.seconds)
@@ -103,20 +100,8 @@ def _interleaved(dataset: Dataset | None) -> str:
     return f"{dataset}" + (f", {damaged:,} damaged" if damaged else "")
 
 
-def _columns(dataset: Dataset) -> dict[str, str]:
-    """The types of the columns of the first table that can be read, and of the values of directories; empty if there is
-    no table.
-    """
-    of_directories = partition_types(shard.partition for shard in dataset.shards)
-    for shard in dataset.shards:
-        with suppress(TouchfsError):
-            if types := shard.known.column_types:
-                return types | {name: kind for name, kind in of_directories.items() if name not in types}
-    return {}
-
-
 def _shown_columns(dataset: Dataset) -> str:
-    columns = _columns(dataset)
+    columns = stored_columns(dataset)
     shown = [f"{quote_name(name)} ({kind})" for name, kind in islice(columns.items(), COLUMNS_SHOWN)]
     more = len(columns) - len(shown)
     return ", ".join(shown + ([f"and {more:,} more"] if more else []))

@@ -131,6 +131,13 @@ class Samples(Sequence[Sample]):
     def __iter__(self) -> Iterator[Sample]:
         return map(self._at, range(len(self)))
 
+    def close(self) -> None:
+        """Close the files of shards that are open. They are opened again when they are read."""
+        self._latest = _NONE
+        for _, shard in self._open.items():
+            shard.close()
+        self._open.forget()
+
     def paths(self, positions: Positions) -> list[bytes]:
         """The path of each sample's first file, relative to the root, or of its shard's ERROR.txt if it has no file."""
         if len(positions) < _MANY:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from touchfs.caches.writers.arrow import Shards
 from touchfs.caches.writers.encode import record_batches
@@ -73,7 +73,7 @@ def write_batches(
     Without rows there is one file, which has the columns. Raises UsageError for types that Parquet does not have.
     """
     described = schema.with_metadata({**schema_metadata(features), **(schema.metadata or {})})
-    shards = Shards(building, SHARD_NAME, lambda path: _ParquetShard(path, described, compression), target)
+    shards = Shards(building, SHARD_NAME, lambda path: ParquetFileWriter(path, described, compression), target)
     with closing(shards):
         for batch in batches:
             shards.write(batch)
@@ -87,10 +87,10 @@ def _no_rows(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-class _ParquetShard:
-    """A Parquet file that is being written."""
+class ParquetFileWriter:
+    """A Parquet file that is being written, to a path or an open file."""
 
-    def __init__(self, path: Path, schema: pyarrow.Schema, compression: str | None) -> None:
+    def __init__(self, file: Path | BinaryIO, schema: pyarrow.Schema, compression: str | None) -> None:
         pa = load_pyarrow()
         import pyarrow.parquet
 
@@ -98,7 +98,7 @@ class _ParquetShard:
         with _types_of(pa):
             # With statistics a reader knows from the footer where no payload is null. Long values are not in them.
             settings = {**payload_settings(schema, compression or COMPRESSION), "write_statistics": True}
-            self._writer = pyarrow.parquet.ParquetWriter(str(path), schema, **settings)
+            self._writer = pyarrow.parquet.ParquetWriter(file, schema, **settings)
 
     def write_batch(self, batch: pyarrow.RecordBatch) -> None:
         """See `ShardFile.write_batch`."""
