@@ -4,7 +4,7 @@
     len(ds), ds[0], ds["talks/monday"], ds[10:20], ds[[7, 3]], ds + other
     for sample in ds.where("duration > 2").shuffle(seed=7): ...
     ds.read("wav", [7, 3, 12])   the bytes of three files, in one call
-    ds.to_pandas(), ds.to_parquet("x.parquet")
+    ds.loader(batch_size=8, num_workers=2), ds.to_pandas(), ds.to_parquet("x.parquet")
 
 A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
 computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
+from touchfs.node.leaf.dataloading import worker_of_process
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.order import Permutation
 from touchfs.node.order.partition import KEEP, Partition
@@ -50,15 +51,23 @@ from touchfs.view.plan import parse_plan
 # Keys that a shell offers after `ds["`.
 COMPLETIONS = 1000
 
+if TYPE_CHECKING:
+    from touchfs.loader import SetLoader
+
 # A set without steps has these.
 _NO_STEPS = ItemSteps()
 _ONE_ORDER = (
     "a loader asks for the positions of a shuffled set one after the other: they are those of its first epoch, so all "
-    "of its epochs have one order. Give it touchfs.torch.NodeIterableDataset(samples), or shuffle=True"
+    "of its epochs have one order. Use samples.loader(batch_size=…, num_workers=…), or give it shuffle=True"
 )
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def _as_they_are(items: T) -> T:
+    """Samples for a loader: a mapping to bytes is nothing that PyTorch puts together."""
+    return items
 
 
 def open(
@@ -126,7 +135,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         self._seed = seed
         self._steps = steps
         self._tail = tail
-        self._asked = 0  # how many positions a loader has asked for, from the first on
+        self._asked = 0  # how many batches a loader has asked for in order, from the first on
 
     @cached_property
     def data(self) -> Any:
@@ -183,15 +192,23 @@ class OpenDataset(Described, Exports, Generic[T]):
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
         if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
             raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
-        if self._seed is not None and list(positions) == [*range(self._asked, self._asked + len(positions))]:
-            self._asked += len(positions)
-            if self._asked > 1:  # a sampler that shuffles begins with 0 and 1 hardly ever
-                warnings.warn(_ONE_ORDER, stacklevel=2)
+        if self._seed is not None and self._is_asked_in_order(positions):
+            warnings.warn(_ONE_ORDER, stacklevel=2)
         if self._steps.have_batches:
             return self._steps.items(self._item_at, positions)
         # A permutation of many positions takes as long as one of a single position.
         item_at = self._steps.item_at(self._samples.__getitem__, len(self._samples))
         return self._steps.items(item_at, self._ordinals(positions))
+
+    def _is_asked_in_order(self, positions: Sequence[int]) -> bool:
+        """True if a loader asks for batches in order: in a worker, for those of this worker."""
+        worker, workers = worker_of_process()
+        size = len(positions)
+        first = (worker + self._asked * workers) * size
+        if list(positions) != [*range(first, first + size)]:
+            return False
+        self._asked += 1
+        return size * self._asked > 1  # a sampler that shuffles begins so hardly ever
 
     @cached_property
     def _item_at(self) -> ItemAt:
@@ -362,6 +379,34 @@ class OpenDataset(Described, Exports, Generic[T]):
         if not self._steps.keep_samples:
             raise TypeError(f"{what} is of samples: make it before map, filter and batch")
         return ChosenSamples(self._samples, self._ordinals(range(len(self))))
+
+    def loader(
+        self,
+        batch_size: int | None = None,
+        num_workers: int = 0,
+        *,
+        distributed: bool = False,
+        collate_fn: Callable[[list[T]], Any] | None = None,
+        **options: Any,
+    ) -> SetLoader:
+        """A PyTorch loader of the items, in batches of `batch_size`, which `num_workers` processes make.
+
+        Each pass over it is the next epoch, in another order if the set is shuffled. Its own `state_dict` and
+        `load_state_dict` resume exactly, at any batch, with the same number of workers. It begins where
+        `load_state_dict` has put this set.
+
+        Without `batch_size` items come one by one, such as the batches of `batch`. `collate_fn` makes a batch of a list
+        of items: by default, samples stay in a list, and others are put together as PyTorch does. With `distributed`
+        the ranks of the environment share the items. `options` are those of PyTorch's DataLoader.
+
+        Raises UsageError for batches of batches, and MissingExtraError without PyTorch and torchdata.
+        """
+        from touchfs.loader import SetLoader
+
+        if self._steps.have_batches and batch_size is not None:
+            raise UsageError("the items of the set are batches already: leave out batch_size")
+        collate = _as_they_are if collate_fn is None and self._steps.keep_samples else collate_fn
+        return SetLoader(self.data, batch_size, num_workers, collate, distributed, options)
 
     def state_dict(self) -> State:
         """The position of the iteration, to be saved."""

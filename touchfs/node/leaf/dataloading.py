@@ -59,9 +59,12 @@ def rank_of_environment(why: str) -> tuple[int, int]:
 
 def share_number() -> tuple[int, int]:
     """Return the number of this process's share (from 0), and how many shares there are."""
-    rank, world_size = rank_of_process()
+    (rank, world_size), (worker, workers) = rank_of_process(), worker_of_process()
+    return rank * workers + worker, world_size * workers
+
+
+def worker_of_process() -> tuple[int, int]:
+    """Return the number of this worker of a DataLoader (from 0), and how many it has: (0, 1) elsewhere."""
     loader = sys.modules.get("torch.utils.data")
     worker = None if loader is None else loader.get_worker_info()
-    if worker is None:
-        return rank, world_size
-    return rank * worker.num_workers + worker.id, world_size * worker.num_workers
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)
