@@ -3,6 +3,7 @@
 import inspect
 import json
 import pickle
+import pydoc
 import subprocess
 import sys
 import warnings
@@ -262,11 +263,17 @@ class TestElsewhere:
             assert [list(batch) for batch in found] == [list(batch) for batch in wanted]
 
     def test_the_package_shows_it(self):
-        assert "open" in dir(touchfs)
-        assert "open" not in touchfs.__all__
-        assert "touchfs.open(path)" in (touchfs.__doc__ or "")
-        code = "from touchfs import *; assert open is __builtins__.open"
+        page = pydoc.render_doc(touchfs, renderer=pydoc.plaintext)
+        for name in touchfs.__all__:
+            assert getattr(touchfs, name)
+        assert {"open", "OpenDataset", "Sample", "torch"} < {*dir(touchfs)}
+        assert "\n    open(path: " in page
+        assert "class OpenDataset(" in page
+        assert "__getattr__(" not in page.partition("FUNCTIONS")[2]
+        code = "import touchfs; touchfs.torch.NodeSampler; touchfs.node.LazyMapper"
         subprocess.run([sys.executable, "-c", code], check=True)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            touchfs.nothing  # noqa: B018
         for method in ("where", "shuffle", "take", "batch", "find"):
             assert inspect.getdoc(getattr(type(touchfs.open), method, getattr(_class(), method)))
 
@@ -351,7 +358,7 @@ def test_how_shards_are_read(tmp_path):
 def test_a_loader_without_epochs_is_told(ds):
     """It asks for the positions of one epoch. Of a set that is in order, or that the loader shuffles, they are fine."""
     shuffled = ds.shuffle(3).map(_number)
-    with pytest.warns(UserWarning, match=r"NodeIterableDataset\(samples\), or shuffle=True"):
+    with pytest.warns(UserWarning, match=r"Use samples\.loader\(.*, or give it shuffle=True"):
         first = list(DataLoader(shuffled, batch_size=4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
