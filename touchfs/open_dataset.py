@@ -307,7 +307,8 @@ class OpenDataset(Described, Exports, Generic[T]):
         """The samples for which a filter expression holds, such as `duration > 2 and lang == "de"`.
 
         The positions that remain are computed once for each dataset and expression, and kept with the index. The set
-        has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has.
+        has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has: of sets
+        that were added, in one of them.
         """
         if not isinstance(expression, str):
             kind = type(expression).__name__

@@ -1,5 +1,6 @@
 """Sets of `touchfs.open` as tables, Parquet files and WebDataset tars."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -216,3 +217,11 @@ def test_what_a_set_says_of_itself(pictures, table, tmp_path):
         assert opened[0]["cls"] == b"0\n"
     assert opened[0]["cls"] == b"0\n", "it opens its files again"
     assert isinstance(pictures.to_arrow(), pa.Table)
+
+
+def test_a_line_about_a_set_decompresses_nothing(pictures, tmp_path):
+    source = Path(pictures.data.samples.dataset.source, "0.tar")
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(source.read_bytes()))
+    samples = touchfs.open(tmp_path / "x.tar.gz")
+    assert repr(samples) == "Dataset(5 samples, 1 shard, files: cls jpg json)"
+    assert "width" in samples.columns

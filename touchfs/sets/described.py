@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from touchfs.dataset.info import info_of
 from touchfs.select.concatenation import SetSamples, close, datasets_of
-from touchfs.sets.summary import are_local, described, extensions_of, features_of, fields_of
+from touchfs.sets.summary import are_at_hand, described, extensions_of, features_of, fields_of
 
 
 class Described:
@@ -28,7 +28,7 @@ class Described:
     @property
     def features(self) -> dict[str, str]:
         """The types of the columns of `to_arrow()` by their names: those of a table, else by the first few samples."""
-        return features_of(self._samples)
+        return features_of(self._samples, lambda: self._fields)
 
     def info(self) -> dict[str, Any]:
         """What `touchfs info --json` tells about its dataset as a whole: counts, sizes, splits, recordings, errors."""
@@ -42,8 +42,8 @@ class Described:
         return fields_of(self._samples)
 
     def _described(self) -> str:
-        """Counts, files and fields. The fields are read from the first samples, unless another machine has these."""
-        fields = [*self._fields] if "_fields" in vars(self) or are_local(self._samples) else []
+        """Counts, files and fields. The fields are read from the first samples, unless somebody would wait for that."""
+        fields = [*self._fields] if "_fields" in vars(self) or are_at_hand(self._samples) else []
         return f"Dataset({described(self._samples, fields)})"
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ Files are those that catalogs list. Fields are those of the first few samples, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -44,15 +44,17 @@ def fields_of(samples: SetSamples) -> dict[str, str]:
     return found
 
 
-def features_of(samples: SetSamples) -> dict[str, str]:
-    """The types of the columns of a table of samples by their names: those of a table, else by the first samples."""
+def features_of(samples: SetSamples, fields: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """The types of the columns of a table of samples by their names: those of a table, else by the first samples, of
+    which `fields` returns those of the JSON.
+    """
     if are_stored_rows(samples):
         return {name: kind for dataset in datasets_of(samples) for name, kind in stored_columns(dataset).items()}
     facts = dict.fromkeys(facts_among(extensions_of(samples)), "string")
     for name, fact in FACTS.items():
         if name in facts and (kinds := {_type_of(fact(sample)) for sample in _first(samples)} - {"null"}):
             facts[name] = kinds.pop() if len(kinds) == 1 else "string"
-    return {**facts, **{name: kind for name, kind in fields_of(samples).items() if name not in facts}}
+    return {**facts, **{name: kind for name, kind in fields().items() if name not in facts}}
 
 
 def are_stored_rows(samples: SetSamples) -> bool:
@@ -69,9 +71,10 @@ def are_stored_rows(samples: SetSamples) -> bool:
     return all(is_lance_table(InputShard(shard.path, shard.files), limits) for shard in of_lance)
 
 
-def are_local(samples: SetSamples) -> bool:
-    """True if reading samples asks no other machine."""
-    return not any(Location.of(shard.path).is_url for shard in _shards_of(samples))
+def are_at_hand(samples: SetSamples) -> bool:
+    """True if reading samples asks no other machine, and decompresses no file as a whole."""
+    shards = _shards_of(samples)
+    return not any(Location.of(shard.path).is_url or shard.known.compressed_files for shard in shards)
 
 
 def described(samples: SetSamples, fields: list[str]) -> str:
