@@ -2,6 +2,7 @@
 
 touchfs.open(path)      the samples of any dataset, as a Python sequence: begin here
 touchfs.OpenDataset     what it returns, and each of its methods that choose or change items
+touchfs.mux             several sets as one, exactly by weight
 touchfs.Sample          an item of it: a mapping from extensions to bytes, with text, json(), image(), audio(), …
 
 touchfs.SampleSet       samples to iterate over, indexed or streamed, with Lhotse's methods
@@ -50,11 +51,12 @@ NAMESAKE = _find_namesake()
 if NAMESAKE is not None:
     warnings.warn(NAMESAKE, stacklevel=2)
 
-__all__ = ["OpenDataset", "Sample", "SampleSet", "TouchDataset", "__version__", "open"]
+__all__ = ["OpenDataset", "Sample", "SampleSet", "TouchDataset", "__version__", "mux", "open"]
 
 if TYPE_CHECKING:
     __version__: str
     from touchfs.dataset.sample import Sample
+    from touchfs.mixed_sets import mux
     from touchfs.open_dataset import OpenDataset, open
     from touchfs.sample_set import SampleSet
     from touchfs.touch_dataset import TouchDataset
@@ -64,6 +66,7 @@ else:
         "Sample": "touchfs.dataset.sample",
         "SampleSet": "touchfs.sample_set",
         "TouchDataset": "touchfs.touch_dataset",
+        "mux": "touchfs.mixed_sets",
         "open": "touchfs.open_dataset",
     }
     _PUBLIC = ("backend", "cache", "interleaved", "limits", "node", "testing", "torch", "write")

@@ -1,45 +1,135 @@
-"""The loader of a set of `touchfs.open`: torchdata's `StatefulDataLoader` over its graph.
+"""Loaders of PyTorch over a set, with a state of their own.
 
-Each pass is the next epoch. A state continues exactly with the same number of workers. With another number the rest of
-the epoch has the same items, in another order.
+`BatchLoader` shares global batches among ranks and workers: what is in a batch depends on neither, and a state is an
+epoch and a position, the same on all ranks. It needs an order with a position for each item. A filter in Python has
+none: of its items `ItemLoader` resumes exactly with the same number of workers.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from touchfs.core.errors import MissingExtraError, UsageError
+from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.core.token import State
+from touchfs.dataset.sample import Sample
+from touchfs.node.core.saved import Saved
 from touchfs.node.graph.merge import merge_states
+from touchfs.node.graph.ordered_graph import find_ordered_node, next_position, ordered_node, with_part
+from touchfs.node.graph.share import share_of
+from touchfs.node.leaf.dataloading import rank_of_process
+from touchfs.node.order.batches import GlobalBatches
 from touchfs.torch import NodeIterableDataset, graph_states
 
 try:
+    from torch.utils.data import DataLoader, default_collate, default_convert
     from torchdata.stateful_dataloader import StatefulDataLoader
 except ImportError as error:
-    raise MissingExtraError(f"a loader with a state needs torchdata: {install_hint('torch')}") from error
+    raise MissingExtraError(f"a loader with a state needs PyTorch and torchdata: {install_hint('torch')}") from error
+
+VERSION = 1
+
+Collate = Callable[[Any], Any]
 
 
-class SetLoader(StatefulDataLoader):  # type: ignore[misc]
-    """The items of a graph below `node`, or batches of `batch_size` of them, made by `num_workers` processes.
+class BatchLoader:
+    """Global batches of the items of a `graph`, of which this rank gets `each`, made by `num_workers` processes.
 
-    `collate` makes a batch of a list of items; None is PyTorch's way. With `distributed` the ranks of the environment
-    share the items. `options` are those of PyTorch's DataLoader.
+    Each pass is the next epoch. `collate` makes a batch of a list of items. `options` are those
+    of PyTorch's DataLoader. Raises UsageError for a graph that does not make an item of each position of an order.
     """
 
     def __init__(
         self,
-        node: Any,
-        batch_size: int | None,
+        graph: Any,
+        each: int,
+        rank: int,
+        world_size: int,
         num_workers: int,
-        collate: Callable[[Any], Any] | None,
-        distributed: bool,
+        collate: Collate,
         options: dict[str, Any],
     ) -> None:
-        self._dataset = NodeIterableDataset(node, distributed=distributed)
-        self._is_shared = self._dataset.world_size > 1
+        node = ordered_node(graph)
+        if node.is_part:
+            raise UsageError("the set is one rank's already: give rank and world_size to the loader alone")
+        order = node.order
+        lanes = 1 if order.window is None else order.window.lanes
+        self.batches = GlobalBatches(each * world_size, rank, world_size, order.partition.tail, lanes)
+        self._graph = graph
+        self._order = node.config()
+        self._size = order.size
+        self._options = {**options, "batch_size": each, "num_workers": num_workers, "collate_fn": collate}
+        self._epoch, self._position = next_position(graph)
+        self._has_begun = False
+
+    def __len__(self) -> int:
+        """The number of batches in a pass over a whole epoch."""
+        return -(-self.batches.count(self._size) // (self.batches.size // self.batches.world_size))
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_begun:  # a pass that was left
+            self._epoch, self._position = self._epoch + 1, 0
+        self._has_begun = True
+        dataset = NodeIterableDataset(with_part(self._graph, replace(self.batches, since=self._position)))
+        dataset.set_epoch(self._epoch)
+        for batch in DataLoader(dataset, **self._options):
+            self._position = min(self._position + self.batches.size, self._size)
+            yield batch
+        self._epoch, self._position, self._has_begun = self._epoch + 1, 0, False
+
+    def state_dict(self) -> State:
+        """Return where the batch after the last one that was taken begins: the same on all ranks."""
+        return {
+            "touchfs_loader": VERSION,
+            "epoch": self._epoch,
+            "position": self._position,
+            "global_batch": self.batches.size,
+            "tail": self.batches.tail,
+            "order": self._order,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Make the next pass go on where `state` was taken, with any number of ranks and workers.
+
+        Batches of another size go on at the same position, and a warning says so. Raises UsageError for a state of
+        other data or of another order, FormatError for a damaged one.
+        """
+        if not isinstance(state, dict) or state.get("touchfs_loader") != VERSION:
+            raise FormatError("not a state of this loader: state_dict() of a loader in batches makes one")
+        saved = Saved(state)
+        for name, here in (("order", self._order), ("tail", self.batches.tail)):
+            if saved.get(name) != here:
+                raise UsageError(f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}")
+        if (before := saved.integer("global_batch")) != self.batches.size:
+            warnings.warn(
+                f"the state is of global batches of {before}, which go on in {self.batches.size}", stacklevel=2
+            )
+        self._epoch, self._position = saved.integer("epoch"), saved.integer("position", self._size)
+        self._has_begun = False
+
+
+class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
+    """The items of a `graph`, or batches of `batch_size` of them, made by `num_workers` processes.
+
+    Each pass is the next epoch. A state continues exactly with the same number of workers. With another number the rest
+    of the epoch has the same items, in another order. `collate` and `options` are as for `BatchLoader`.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        batch_size: int | None,
+        rank: int,
+        world_size: int,
+        num_workers: int,
+        collate: Collate,
+        options: dict[str, Any],
+    ) -> None:
+        self._dataset = NodeIterableDataset(share_of(graph, rank, world_size))
+        self._is_shared = world_size > 1
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it in each loader
             super().__init__(self._dataset, batch_size, num_workers=num_workers, collate_fn=collate, **options)
@@ -47,7 +137,7 @@ class SetLoader(StatefulDataLoader):  # type: ignore[misc]
     def load_state_dict(self, state_dict: State) -> None:
         """Make the next pass go on where `state_dict` was taken. It raises UsageError for a state of another set.
 
-        With `distributed`, one of another number of workers is a UsageError: `merge_states` merges those of all ranks.
+        Of several ranks, one of another number of workers is a UsageError: `merge_states` merges those of all ranks.
         """
         states = graph_states(state_dict)
         if ("_snapshot" in state_dict) == (self.num_workers > 0) and len(states) == max(self.num_workers, 1):
@@ -59,3 +149,41 @@ class SetLoader(StatefulDataLoader):  # type: ignore[misc]
                 "all ranks with merge_states, and give the result to touchfs.torch.NodeIterableDataset"
             )
         self._dataset.state = merge_states(states)
+
+
+def loader(
+    graph: Any,
+    batch_size: int | None = None,
+    num_workers: int = 0,
+    *,
+    global_batch: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    collate_fn: Collate | None = None,
+    **options: Any,
+) -> BatchLoader | ItemLoader:
+    """Return a loader of the items of a graph: `touchfs.OpenDataset.loader` describes the arguments.
+
+    Raises UsageError for arguments that do not fit together, and as the loaders.
+    """
+    if (rank is None) != (world_size is None):
+        raise UsageError("give rank and world_size, or none of them")
+    rank, world_size = rank_of_process() if rank is None or world_size is None else (rank, world_size)
+    if global_batch is not None:
+        if batch_size is not None:
+            raise UsageError("batch_size is a rank's part of global_batch: give one of them")
+        batch_size = GlobalBatches(global_batch, rank, world_size).size // world_size
+    if collate_fn is None:
+        collate_fn = _converted if batch_size is None else _collated
+    if batch_size is not None and (global_batch is not None or find_ordered_node(graph) is not None):
+        return BatchLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
+    return ItemLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
+
+
+def _collated(items: list[Any]) -> Any:
+    # A mapping to bytes is nothing that PyTorch puts together.
+    return items if isinstance(items[0], Sample) else default_collate(items)
+
+
+def _converted(item: Any) -> Any:
+    return item if isinstance(item, Sample) else default_convert(item)  # type: ignore[no-untyped-call]

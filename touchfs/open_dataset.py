@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,11 @@ from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemSte
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.dataloading import worker_of_process
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.order.order import Permutation
+from touchfs.node.order.order import Permutation, window_of
 from touchfs.node.order.partition import KEEP, Partition
 from touchfs.select.concatenation import SetSamples, chosen, concatenated, filtered, find
 from touchfs.select.survivors import survivors_directory
+from touchfs.select.window import check_window, samples_in
 from touchfs.sets.described import Described
 from touchfs.sets.exports import ChosenSamples, Exports
 from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
@@ -52,7 +53,7 @@ from touchfs.view.plan import parse_plan
 COMPLETIONS = 1000
 
 if TYPE_CHECKING:
-    from touchfs.loader import SetLoader
+    from touchfs.loader import BatchLoader, ItemLoader
 
 # A set without steps has these.
 _NO_STEPS = ItemSteps()
@@ -63,11 +64,6 @@ _ONE_ORDER = (
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-def _as_they_are(items: T) -> T:
-    """Samples for a loader: a mapping to bytes is nothing that PyTorch puts together."""
-    return items
 
 
 def open(
@@ -121,20 +117,44 @@ def open(
     return OpenDataset(samples)
 
 
+class SetOrder(NamedTuple):
+    """The order of a set: that of the data, or shuffled by `seed`, in a `window` of so many samples in `lanes`.
+
+    `tail` says how ranks share it.
+    """
+
+    seed: int | None = None
+    tail: str = KEEP
+    window: int | None = None
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        if self.seed is None:
+            return ""
+        options = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
+        del options["seed"]
+        return f".shuffle({', '.join([str(self.seed), *(f'{name}={value!r}' for name, value in options.items())])})"
+
+
+_STORED = SetOrder()
+
+
 class OpenDataset(Described, Exports, Generic[T]):
     """The items of a dataset in one order.
 
-    `samples` are the samples in the dataset's order, `seed` shuffles them, `tail` says how ranks share them
-    (`touchfs.node.Partition`), and `steps` are applied to each. Sets share what they are made of and never change.
+    `samples` are the samples in the dataset's order, `order` is that of the set, and `steps` are applied to each. Sets
+    share what they are made of and never change.
     """
 
     def __init__(
-        self, samples: SetSamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS, tail: str = KEEP
+        self,
+        samples: SetSamples,
+        order: SetOrder = _STORED,
+        steps: ItemSteps = _NO_STEPS,
     ) -> None:
         self._samples = samples
-        self._seed = seed
+        self._order = order
         self._steps = steps
-        self._tail = tail
         self._asked = 0  # how many batches a loader has asked for in order, from the first on
 
     @cached_property
@@ -144,7 +164,10 @@ class OpenDataset(Described, Exports, Generic[T]):
 
     @cached_property
     def _leaf(self) -> LazyIndexedManifestIterator:
-        return LazyIndexedManifestIterator(self._samples, self._seed is not None, self._seed or 0, tail=self._tail)
+        seed, tail, window, lanes = self._order
+        return LazyIndexedManifestIterator(
+            self._samples, seed is not None, seed or 0, tail=tail, window=window, lanes=lanes
+        )
 
     def __len__(self) -> int:
         """The number of items. Raises TypeError for a filtered set."""
@@ -192,7 +215,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
         if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
             raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
-        if self._seed is not None and self._is_asked_in_order(positions):
+        if self._order.seed is not None and self._is_asked_in_order(positions):
             warnings.warn(_ONE_ORDER, stacklevel=2)
         if self._steps.have_batches:
             return self._steps.items(self._item_at, positions)
@@ -232,8 +255,13 @@ class OpenDataset(Described, Exports, Generic[T]):
             raise TypeError("slice, or take from, the set before it is filtered or batched")
         span = range(len(self))[which]
         ordinals = np.array(self._ordinals(span), np.int64)
-        text = f"items {span.start}:{span.stop}:{span.step} of seed {self._seed}"
-        return OpenDataset(chosen(self._samples, ordinals, text), None, self._steps, self._tail)
+        order = "" if self._order.window is None else f", {self._order}"
+        text = f"items {span.start}:{span.stop}:{span.step} of seed {self._order.seed}{order}"
+        return self._of(chosen(self._samples, ordinals, text))
+
+    def _of(self, samples: SetSamples) -> OpenDataset[T]:
+        """The same of some samples, which are in order."""
+        return OpenDataset(samples, SetOrder(tail=self._order.tail), self._steps)
 
     def select(self, positions: Iterable[int] | NDArray[Any]) -> OpenDataset[T]:
         """The items at these positions of the first epoch, in this order; they may repeat. `ds[[1, 2]]` is the same.
@@ -245,7 +273,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         given = positions if isinstance(positions, Sequence | np.ndarray) else [*positions]
         ordinals = np.array(self._ordinals(as_positions(given, len(self))), np.int64)
         text = f"items {hex_digest(ordinals.astype('<i8').tobytes())}"
-        return OpenDataset(chosen(self._samples, ordinals, text), None, self._steps, self._tail)
+        return self._of(chosen(self._samples, ordinals, text))
 
     def read(self, extension: str, positions: Positions) -> list[bytes]:
         """Read the file with an extension of many samples in one call: faster than `self[i][extension]` for each.
@@ -282,11 +310,11 @@ class OpenDataset(Described, Exports, Generic[T]):
         """
         if not isinstance(other, OpenDataset):
             return NotImplemented
-        if self._seed is not None or other._seed is not None:
+        if self._order.seed is not None or other._order.seed is not None:
             raise TypeError("add the sets before they are shuffled: (a + b).shuffle(seed)")
         if self._steps != other._steps or not self._steps.are_item_by_item:
             raise TypeError("add the sets before map, filter and batch: (a + b).map(function)")
-        return OpenDataset(concatenated(self._samples, other._samples), None, self._steps)
+        return OpenDataset(concatenated(self._samples, other._samples), steps=self._steps)
 
     def keys(self) -> Iterator[str]:
         """The keys of the samples in this order, read from the index alone. Samples without one are named by number."""
@@ -318,20 +346,27 @@ class OpenDataset(Described, Exports, Generic[T]):
         if not self._steps.are_item_by_item:
             raise TypeError("where(...) is for samples: call it before filter and batch")
         kept = filtered(self._samples, expression, survivors_directory())
-        return OpenDataset(kept, self._seed, self._steps, self._tail)
+        return OpenDataset(kept, self._order, self._steps)
 
-    def shuffle(self, seed: int = 0, *, tail: str = KEEP) -> OpenDataset[T]:
+    def shuffle(
+        self, seed: int = 0, *, tail: str = KEEP, window: int | str | None = None, lanes: int = 1
+    ) -> OpenDataset[T]:
         """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them.
 
-        `tail` is for ranks and workers that share the items (`touchfs.torch.NodeIterableDataset`): with "keep" some
-        have one more than others, "drop" leaves the last ones out, and "pad" repeats the first ones. Raises UsageError
-        for any other.
+        `tail` is for ranks and workers that share the items (`loader`, `touchfs.torch.NodeIterableDataset`): with
+        "keep" some have one more than others, "drop" leaves the last ones out, and "pad" repeats the first ones.
+
+        A `window` of so many items, or of a size such as "2GB", keeps the order near that of the data, for data that is
+        remote and larger than the cache; `lanes` are for so many machines that share it (docs/orders.md). Raises
+        UsageError for any other value.
         """
         if self._steps.have_batches:
             raise TypeError("shuffle the set before it is batched")
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise UsageError(f"a seed is an integer, not {seed!r}")
-        return OpenDataset(self._samples, seed, self._steps, Partition(tail=tail).tail)
+        count = None if window is None else samples_in(check_window(window, "window"), self._samples)
+        window_of(seed, count, lanes)
+        return OpenDataset(self._samples, SetOrder(seed, Partition(tail=tail).tail, count, lanes), self._steps)
 
     def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:
         """`fn(item)` in the place of each item. `fn` must depend on the item alone."""
@@ -361,7 +396,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         return self._then(PrefetchStep(ahead, threads))
 
     def _then(self, step: ItemStep) -> OpenDataset[Any]:
-        return OpenDataset(self._samples, self._seed, self._steps.then(step), self._tail)
+        return OpenDataset(self._samples, self._order, self._steps.then(step))
 
     def segments(self) -> OpenDataset[Sample]:
         """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
@@ -372,7 +407,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         return OpenDataset(MergedSamples(self._whole("merged").dataset, parse_plan(plan)))
 
     def _whole(self, name: str) -> DatasetSamples:
-        if self._steps or self._seed is not None or not isinstance(self._samples, DatasetSamples):
+        if self._steps or self._order.seed is not None or not isinstance(self._samples, DatasetSamples):
             raise TypeError(f"{name} is of a whole dataset: call it first, then where, shuffle and the others")
         return self._samples
 
@@ -386,28 +421,42 @@ class OpenDataset(Described, Exports, Generic[T]):
         batch_size: int | None = None,
         num_workers: int = 0,
         *,
-        distributed: bool = False,
+        global_batch: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
         collate_fn: Callable[[list[T]], Any] | None = None,
         **options: Any,
-    ) -> SetLoader:
+    ) -> BatchLoader | ItemLoader:
         """A PyTorch loader of the items, in batches of `batch_size`, which `num_workers` processes make.
 
-        Each pass over it is the next epoch, in another order if the set is shuffled. Its own `state_dict` and
-        `load_state_dict` resume exactly, at any batch, with the same number of workers. It begins where
-        `load_state_dict` has put this set.
+        Each pass over it is the next epoch, in another order if the set is shuffled. Ranks share batches of
+        `global_batch`, or `batch_size` times ranks, items. What is in them depends neither on ranks nor on workers, and
+        the loader's own `state_dict` is the same on all ranks: with any others, `load_state_dict` goes on with the next
+        batch. What becomes of a short last batch, `shuffle(tail=…)` says. `rank` and `world_size` are those of
+        torch.distributed, or RANK and WORLD_SIZE in the environment, if they are not given.
 
-        Without `batch_size` items come one by one, such as the batches of `batch`. `collate_fn` makes a batch of a list
-        of items: by default, samples stay in a list, and others are put together as PyTorch does. With `distributed`
-        the ranks of the environment share the items. `options` are those of PyTorch's DataLoader.
+        After `filter`, and without a batch size, the loader is torchdata's: it resumes exactly with the same number of
+        workers. Without a batch size items come one by one, such as the batches of `batch`. `collate_fn` makes a batch
+        of a list of items: by default, samples stay in a list, and others are put together as PyTorch does. It begins
+        where `load_state_dict` has put this set. `options` are those of PyTorch's DataLoader.
 
-        Raises UsageError for batches of batches, and MissingExtraError without PyTorch and torchdata.
+        Raises UsageError for batches of batches, and for a global batch that ranks cannot divide, and MissingExtraError
+        without PyTorch and torchdata.
         """
-        from touchfs.loader import SetLoader
+        from touchfs.loader import loader
 
-        if self._steps.have_batches and batch_size is not None:
+        if self._steps.have_batches and (batch_size is not None or global_batch is not None):
             raise UsageError("the items of the set are batches already: leave out batch_size")
-        collate = _as_they_are if collate_fn is None and self._steps.keep_samples else collate_fn
-        return SetLoader(self.data, batch_size, num_workers, collate, distributed, options)
+        return loader(
+            self.data,
+            batch_size,
+            num_workers,
+            global_batch=global_batch,
+            rank=rank,
+            world_size=world_size,
+            collate_fn=collate_fn,
+            **options,
+        )
 
     def state_dict(self) -> State:
         """The position of the iteration, to be saved."""
@@ -422,9 +471,7 @@ class OpenDataset(Described, Exports, Generic[T]):
         return [self._samples[ordinal].key for ordinal in self._ordinals(range(count))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps, "_tail": self._tail, "_asked": 0}
+        return {"_samples": self._samples, "_order": self._order, "_steps": self._steps, "_asked": 0}
 
     def __repr__(self) -> str:
-        tail = "" if self._tail == KEEP else f", tail={self._tail!r}"
-        order = "" if self._seed is None else f".shuffle({self._seed}{tail})"
-        return f"{self._described()}{order}{self._steps}"
+        return f"{self._described()}{self._order}{self._steps}"

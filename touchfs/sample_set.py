@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs import node
 from touchfs.core.errors import ArgumentTypeError, UsageError
@@ -21,6 +21,9 @@ from touchfs.node.core.seed import Seed, SeedOrRng
 from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
+
+if TYPE_CHECKING:
+    from touchfs.loader import BatchLoader, ItemLoader
 
 # Parameters of the order of samples that streams do not have.
 _ORDER_OF_INDEX = ("shuffle", "partition", "tail", "global_batch", "window", "lanes")
@@ -176,6 +179,12 @@ class SampleSet:
         if isinstance(self.data, node.PairNode):
             return self.data.read(extension, tokens)
         return [self.data[token][extension] for token in tokens]
+
+    def loader(self, *arguments: Any, **options: Any) -> BatchLoader | ItemLoader:
+        """Return a PyTorch loader of the items. `OpenDataset.loader` has the same `arguments` and `options`."""
+        from touchfs.loader import loader
+
+        return loader(self.data, *arguments, **options)
 
     def state_dict(self) -> State:
         """Return the position of the iteration as JSON. Raises UsageError if the graph cannot be saved."""

@@ -1,12 +1,14 @@
 """`loader` of a set of `touchfs.open`: epochs, states and workers."""
 
 import json
+from itertools import islice, zip_longest
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import touchfs
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import TouchfsError, UsageError
 from touchfs.dataset.sample import Sample
 from touchfs.write import TarWriter
 
@@ -65,24 +67,161 @@ def test_a_state_goes_on_exactly(ds, workers, taken):
     assert flat(again) == second
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 0), pytest.param(0, 3, marks=pytest.mark.variant)])
-def test_other_workers_have_the_same_rest_of_the_epoch(ds, before, after):
+def joined(batches):
+    return [number for batch in batches for number in batch]
+
+
+def loaders_of_ranks(samples, ranks, workers, **options):
+    return [samples.loader(num_workers=workers, rank=rank, world_size=ranks, **options) for rank in range(ranks)]
+
+
+def steps(loaders, count=None):
+    """The global batches that these loaders give, step by step."""
+    return [
+        [number for part in parts for number in part.tolist()]
+        for parts in islice(zip_longest(*loaders, fillvalue=torch.tensor([])), count)
+    ]
+
+
+@pytest.mark.parametrize("window", [{}, {"window": 12}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(1, 0), (2, 2), (4, 0)],
+        pytest.param([(2, 0), (1, 3), (4, 1)], marks=pytest.mark.variant),
+        pytest.param([(4, 2), (2, 1), (1, 2)], marks=pytest.mark.variant),
+    ],
+)
+def test_batches_do_not_depend_on_ranks_and_workers(ds, changes, window):
+    """Each takes two batches, and others go on with its state."""
+    samples = ds.shuffle(7, tail="drop", **window).map(number_of)
+    expected = steps([samples.loader(4)])
+    assert sorted(joined(expected)) == sorted({number for batch in expected for number in batch})
+    state, seen = None, []
+    for ranks, workers in changes:
+        loaders = loaders_of_ranks(samples, ranks, workers, global_batch=4)
+        for each in loaders:
+            assert len(each) == len(expected) == 7
+            if state is not None:
+                each.load_state_dict(state)
+        seen += steps(loaders, 2)
+        states = [json.loads(json.dumps(each.state_dict())) for each in loaders]
+        assert all(each == states[0] for each in states)
+        state = states[0]
+    assert seen == expected[: 2 * len(changes)]
+    assert state["position"] == 8 * len(changes)
+    last = samples.loader(4)
+    last.load_state_dict(state)
+    assert steps([last]) == expected[2 * len(changes) :]
+    assert steps([last]) == steps([at_epoch(samples, 1)])
+
+
+def at_epoch(samples, epoch):
+    loader = samples.loader(4)
+    for _ in range(epoch):
+        list(loader)
+    return loader
+
+
+@pytest.mark.parametrize(("tail", "sizes"), [("keep", [8, 8, 8, 6]), ("drop", [8, 8, 8]), ("pad", [8, 8, 8, 8])])
+def test_the_last_batch(ds, tail, sizes):
+    for ranks in (1, 2):
+        loaders = loaders_of_ranks(ds.shuffle(7, tail=tail).map(number_of), ranks, 0, global_batch=8)
+        assert [len(step) for step in steps(loaders)] == sizes
+
+
+def test_batches_of_another_size_go_on_and_say_so(ds):
     samples = ds.shuffle(7).map(number_of)
+    whole = [*ds.shuffle(7).map(number_of)]
+    before = samples.loader(8)
+    first = steps([before], 2)
+    again = samples.loader(5)
+    with pytest.warns(UserWarning, match="global batches of 8, which go on in 5"):
+        again.load_state_dict(before.state_dict())
+    assert joined(first + steps([again])) == whole
+
+
+def test_ranks_are_those_of_the_environment(ds, monkeypatch):
+    samples = ds.shuffle(7).map(number_of)
+    whole = steps([samples.loader(4)])
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert steps([samples.loader(global_batch=4)]) == [step[len(step) // 2 :] for step in whole]
+    assert flat(samples.loader(2)) == flat(samples.loader(global_batch=4))
+    with pytest.raises(UsageError, match="2 ranks cannot share global batches of 5 samples: take 4 or 6"):
+        samples.loader(global_batch=5)
+
+
+def test_a_pass_that_is_left_is_followed_by_the_next_epoch(ds):
+    samples = ds.shuffle(7).map(number_of)
+    loader = samples.loader(4)
+    next(iter(loader))
+    assert steps([loader]) == steps([at_epoch(samples, 1)])
+
+
+def test_a_mixture_is_loaded_in_batches(ds):
+    samples = ds.map(number_of)
+    mixed = touchfs.mux([(samples.shuffle(1), 3), (samples.shuffle(2), 1)], weights={20: [1, 1]})
+    whole = [*touchfs.mux([(samples.shuffle(1), 3), (samples.shuffle(2), 1)], weights={20: [1, 1]})]
+    assert len(whole) == 2 * COUNT
+    before = mixed.loader(4, 2)
+    seen = joined(steps([before], 4))
+    loaders = loaders_of_ranks(mixed, 2, 1, global_batch=4)
+    for each in loaders:
+        each.load_state_dict(before.state_dict())
+    assert seen + joined(steps(loaders)) == whole
+
+
+def test_what_has_no_global_batches_says_so(ds):
+    filtered = ds.map(number_of).filter(is_even)
+    with pytest.raises(UsageError, match="a LazyFilter does not know it: filter with where"):
+        filtered.loader(global_batch=4)
+    with pytest.raises(UsageError, match="give one of them"):
+        ds.loader(4, global_batch=8)
+    with pytest.raises(UsageError, match="give rank and world_size, or none"):
+        ds.loader(4, rank=1)
+    with pytest.raises(UsageError, match="leave out batch_size"):
+        ds.batch(4).loader(global_batch=8)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"position": 31}, "must be within 0 and 30"),
+        ({"position": -1}, "must be within"),
+        ({"epoch": "0"}, "must be within"),
+        ({"global_batch": None}, "must be within"),
+        ({"tail": "pad"}, "the state has the tail 'pad', and this loader 'keep'"),
+        ({"order": {}}, "the state has the order"),
+        ({"touchfs_loader": 2}, "not a state of this loader"),
+    ],
+)
+def test_damaged_states_and_those_of_others_are_refused(ds, change, why):
+    loader = ds.shuffle(7).loader(4)
+    with pytest.raises(TouchfsError, match=why):
+        loader.load_state_dict(loader.state_dict() | change)
+    with pytest.raises(TouchfsError, match="not a state"):
+        loader.load_state_dict(ds.filter(bool).loader(4).state_dict())
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 0), pytest.param(0, 3, marks=pytest.mark.variant)])
+def test_other_workers_have_the_same_rest_of_a_filtered_epoch(ds, before, after):
+    samples = ds.shuffle(7).map(number_of).filter(is_even)
     broken = samples.loader(batch_size=4, num_workers=before)
     batches = iter(broken)
     taken = flat([next(batches), next(batches)])
     again = samples.loader(batch_size=4, num_workers=after)
     again.load_state_dict(broken.state_dict())
-    assert sorted(taken + flat(again)) == list(range(COUNT))
-    assert sorted(flat(again)) == list(range(COUNT))
+    assert sorted(taken + flat(again)) == list(range(0, COUNT, 2))
+    assert sorted(flat(again)) == list(range(0, COUNT, 2))
 
 
-def test_ranks_merge_their_states_themselves(ds, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    loader = ds.shuffle(7).map(number_of).loader(batch_size=4, distributed=True)
-    assert len(flat(loader)) == COUNT // 2
-    state = ds.shuffle(7).map(number_of).loader(batch_size=4, num_workers=2, distributed=True).state_dict()
+def test_ranks_merge_their_states_of_filtered_sets_themselves(ds):
+    samples = ds.shuffle(7).map(number_of).filter(is_even)
+    loader = samples.loader(batch_size=4, rank=1, world_size=2)
+    other = samples.loader(batch_size=4, rank=0, world_size=2)
+    assert sorted(flat(loader) + flat(other)) == list(range(0, COUNT, 2))
+    state = samples.loader(batch_size=4, num_workers=2, rank=1, world_size=2).state_dict()
     with pytest.raises(UsageError, match="of 2 workers, and this loader has 0: merge the states"):
         loader.load_state_dict(state)
 
@@ -103,13 +242,6 @@ def test_what_it_loads(ds):
     assert [*ds[:3].map(number_of).loader(2, collate_fn=tuple, drop_last=True)] == [(0, 1)]
     with pytest.raises(UsageError, match="leave out batch_size"):
         ds.batch(4).loader(batch_size=2)
-
-
-def test_a_state_of_another_set_is_refused(ds):
-    loader = ds.shuffle(8).map(number_of).loader(batch_size=4)
-    loader.load_state_dict(ds.shuffle(7).map(number_of).loader(batch_size=4).state_dict())
-    with pytest.raises(UsageError, match="state is of"):
-        next(iter(loader))
 
 
 @pytest.mark.parametrize(("size", "workers"), [(1, 2), (3, 2), (1, 0)])

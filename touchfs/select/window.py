@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from touchfs.core.errors import UsageError
 from touchfs.limits import parse_size
-from touchfs.select.selection import AnySamples, Selection
+from touchfs.select.concatenation import Concatenation, SetSamples, datasets_of
+from touchfs.select.selection import Selection
 
 
-def samples_in(window: int | str, samples: AnySamples) -> int:
+def samples_in(window: int | str, samples: SetSamples) -> int:
     """Return how many of `samples` a window has: that number, or as many as the mean size makes of a size like "2GB".
 
     Of segments, and of what a filter leaves, the mean is that of all of the dataset. Raises UsageError for no size.
     """
     if not isinstance(window, str):
         return window
-    size = parse_size(window)
-    while isinstance(samples, Selection):
-        samples = samples.samples
-    return max(size * len(samples) // max(samples.dataset.size, 1), 1)
+    whole = sum(each.size for each in datasets_of(samples))
+    return max(parse_size(window) * _all_of(samples) // max(whole, 1), 1)
+
+
+def _all_of(samples: SetSamples) -> int:
+    """Return how many samples there are before some of them were chosen."""
+    if isinstance(samples, Concatenation):
+        return sum(map(_all_of, samples.parts))
+    return _all_of(samples.samples) if isinstance(samples, Selection) else len(samples)
 
 
 def check_window(window: object, where: str) -> int | str:

@@ -1,4 +1,4 @@
-"""Graphs that make one item of each position of one order: ordered nodes below maps and prefetchers.
+"""Graphs that make one item of each position of one order: an ordered node below maps and prefetchers.
 
 Such a graph can be shared in global batches, and positioned, from above.
 """
@@ -19,21 +19,28 @@ from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.prefetcher import LazyPrefetcher
 
 
-def ordered_node(graph: Any) -> OrderedNode:
-    """Return the node whose order a graph goes through. Raises UsageError for a graph that has none."""
+def find_ordered_node(graph: Any) -> OrderedNode | None:
+    """Return the node whose order a graph goes through, or None if it has none."""
     node = recorded(resolve_iterator_source(graph))
-    if isinstance(node, LazyMapper | LazyPrefetcher):
-        return ordered_node(node.source)
-    if not isinstance(node, OrderedNode) or not node.has_order:
+    while isinstance(node, LazyMapper | LazyPrefetcher):
+        node = recorded(node.source)
+    return node if isinstance(node, OrderedNode) and node.has_order else None
+
+
+def ordered_node(graph: Any) -> OrderedNode:
+    """Return the node whose order a graph goes through. Raises UsageError if it has none."""
+    node = find_ordered_node(graph)
+    if node is None:
         raise UsageError(
-            f"global batches are of items whose number is known, and a {kind_of(node)} does not know it: "
-            "filter with where, and batch with the loader"
+            f"global batches are of items whose number is known, and a {kind_of(resolve_iterator_source(graph))} does "
+            "not know it: filter with where, and have the loader make the batches"
         )
     return node
 
 
 def with_part(graph: Any, part: Part) -> Any:
-    """Return a copy of a graph that visits another part of its order."""
+    """Return a copy of a graph that visits another part of its order. Raises UsageError if it has none."""
+    ordered_node(graph)
     node = recorded(resolve_iterator_source(graph))
     if isinstance(node, OrderedNode):
         node = copy.copy(node)
@@ -42,3 +49,20 @@ def with_part(graph: Any, part: Part) -> Any:
         node = with_children(node, [with_part(child, part) for child in children_of(node)])
     node._track = Track()
     return node
+
+
+def next_position(graph: Any) -> tuple[int, int]:
+    """Return the epoch and the position in it that the next iteration of a graph begins at.
+
+    Raises UsageError for the remainder of ranks.
+    """
+    epoch, state = recorded(resolve_iterator_source(graph)).next_start()
+    if state is None:
+        return epoch, 0
+    ahead = 0
+    while "source" in state:
+        ahead += len(state.get("ahead", ()))
+        state = state["source"]
+    if state["stages"]:
+        raise UsageError("the state is of what other ranks left, and global batches begin at a position of the order")
+    return state["epoch"], state["position"] - ahead
