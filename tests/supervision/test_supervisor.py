@@ -7,7 +7,7 @@ import pytest
 import trio
 from scripted import KILLED
 from touchfs_mount.mountpoints.mountpoint import EXIT_TIMEOUT
-from touchfs_mount.numbers.cells import BUSY_SINCE, REQUESTS
+from touchfs_mount.numbers.cells import BUSY_SINCE, CELLS, REQUESTS
 from touchfs_mount.requests.strikes import ON_LOOP
 from touchfs_mount.supervision import stuck
 
@@ -98,6 +98,19 @@ async def test_a_busy_worker_is_killed_when_it_is_stuck(scene, nursery, autojump
     assert mounted.shared.counters[1][BUSY_SINCE] == 0
     assert mounted.zygote.workers.keys() == {0, 1}
     mounted.zygote.end_session()
+
+
+async def test_nobody_is_stuck_while_the_machine_stood_still():
+    """As a virtual machine that is moved: what waited or ran then has its time afterwards."""
+    now = 0
+    watched = stuck.Watched(memoryview(bytearray(8 * CELLS)).cast("q"), memoryview(bytes(8)).cast("q"))
+    watch = stuck.StuckWatch({0: watched}, None, 10, lambda: now)
+    watched.counters[BUSY_SINCE] = 1
+    found = []
+    for seconds in (4, 60, 64, 68, 71):
+        now = seconds * 10**9
+        found.append(sorted(watch.find({0: 1})))
+    assert found == [[], [], [], [], [0]]
 
 
 @pytest.mark.parametrize(("runs", "is_stopped", "kills"), [(True, True, 1), (True, False, 0), (False, True, 0)])

@@ -2,6 +2,8 @@
 
 A worker that was stopped (SIGSTOP) in the middle of a request is stuck, too, and much sooner: it may hold the lock of a
 state store, for which other mounts and commands wait.
+
+Time in which the supervisor itself did not run does not count: a virtual machine may stand still for seconds.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class StuckWatch:
         if descriptor is not None:
             self._requests.register(descriptor, select.POLLIN)
         self._taken, self._untaken_since = -1, 0
+        self._looked, self._ran_since = now(), 0
         self._started = dict.fromkeys(watched, 0)
         self._stopped_since: dict[int, int] = {}
 
@@ -61,6 +64,9 @@ class StuckWatch:
         it notes what it sees.
         """
         now = self._now()
+        if now - self._looked > self._limit * 3 // 4:
+            self._ran_since = now
+        self._looked = now
         pids = {number: pid for number, pid in pids.items() if number in self._watched}
         busy = {number: watched.counters[BUSY_SINCE] for number, watched in self._watched.items()}
         taken = sum(watched.counters[REQUESTS] for watched in self._watched.values())
@@ -68,7 +74,8 @@ class StuckWatch:
             self._taken, self._untaken_since = taken, now
         since = {number: busy[number] or max(self._untaken_since, self._started[number]) for number in pids}
         problem = f"has been stuck for {self._limit / 1e9:.1f} s"
-        stuck = {number: problem for number, begin in since.items() if begin > 0 and now - begin > self._limit}
+        begun = {number: max(begin, self._ran_since) for number, begin in since.items() if begin > 0}
+        stuck = {number: problem for number, begin in begun.items() if now - begin > self._limit}
         return stuck | self._stopped(pids, now)
 
     def _stopped(self, pids: Mapping[int, int], now: int) -> dict[int, str]:
