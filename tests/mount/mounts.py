@@ -8,7 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,22 +37,33 @@ def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 def kill_workers_while(
-    running: list[subprocess.Popen[str]], mounted: "Mount", seed: int, count: int = 2, most: int = 12
-) -> int:
-    """How many processes that serve were killed, as long as any of `running` runs: one now and then when all are there.
+    start: Callable[[], list[subprocess.Popen[str]]],
+    mounted: "Mount",
+    seed: int,
+    count: int = 2,
+    *,
+    least: int,
+    most: int = 12,
+) -> list[subprocess.Popen[str]]:
+    """Start processes, and kill one that serves now and then when all are there. All of them have ended afterwards.
 
-    On a busy machine a worker may be killed before it has done anything, so the processes would not end without `most`.
+    On a fast machine they end before many are killed: then others are started, until `least` were. On a busy one a
+    worker may be killed before it has done anything, so none would end without `most` for each start.
     """
-    dice, kills = random.Random(seed), 0
-    while any(process.poll() is None for process in running):
-        workers, control = mounted.workers(), mounted.control()
-        if kills < most and len(workers) == count and control:
-            with suppress(ProcessLookupError):  # the one killed before may still be listed
-                os.kill(dice.choice(workers + control), signal.SIGKILL)
-                kills += 1
-        with suppress(subprocess.TimeoutExpired):
-            running[kills % len(running)].wait(0.08 * dice.random())
-    return kills
+    dice, kills, ended = random.Random(seed), 0, []
+    while kills < least:
+        running, left = start(), most
+        while any(process.poll() is None for process in running):
+            workers, control = mounted.workers(), mounted.control()
+            if left and len(workers) == count and control:
+                with suppress(ProcessLookupError):  # the one killed before may still be listed
+                    os.kill(dice.choice(workers + control), signal.SIGKILL)
+                    left -= 1
+            with suppress(subprocess.TimeoutExpired):
+                running[left % len(running)].wait(0.08 * dice.random())
+        kills += most - left
+        ended += running
+    return ended
 
 
 def mounts_below(path: Path) -> list[Path]:

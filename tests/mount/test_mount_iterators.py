@@ -380,16 +380,16 @@ def test_each_sample_once_while_workers_are_killed(mounted, train):
     """Eight readers, and a worker killed every few milliseconds: requests are sent again, steps are not made again."""
     (train / "spec").write_text('{"shuffle": 7, "repeat": true, "output": "key", "batch": 2}')
     steps = 60
-    readers = [
-        subprocess.Popen([sys.executable, "-c", READER, train / "next", str(steps)], stdout=subprocess.PIPE, text=True)
-        for _ in range(8)
-    ]
-    kills = kill_workers_while(readers, mounted, 4)
+    command = [sys.executable, "-c", READER, train / "next", str(steps)]
+
+    def start() -> list[subprocess.Popen[str]]:
+        return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+
+    readers = kill_workers_while(start, mounted, 4, least=6)
     outputs = [reader.communicate()[0] for reader in readers]
-    assert [reader.returncode for reader in readers] == [0] * 8
-    assert kills > 5
+    assert {reader.returncode for reader in readers} == {0}
     counts = Counter(line for output in outputs for line in output.splitlines())
-    total = 8 * steps * 2
+    total = len(readers) * steps * 2
     epochs, rest = divmod(total, COUNT)
     assert sum(counts.values()) == total
     assert len(counts) == COUNT and set(counts.values()) <= {epochs, epochs + 1}

@@ -173,8 +173,8 @@ def test_a_signal_ends_a_mount_in_use(speech, tmp_path):
     with in_foreground(speech, tmp_path / "mnt") as process, reader_of(tmp_path / "mnt" / MONDAY):
         process.terminate()
         wait_until(lambda: not is_mounted(tmp_path / "mnt"))
-        assert process.poll() is None
         assert process.wait(60) == 0
+        assert "is still in use: aborting" in process.stderr.read()
 
 
 def test_a_second_interrupt_does_not_wait(speech, tmp_path):
@@ -212,11 +212,17 @@ def is_about_to_get_a_signal(pid: int) -> bool:
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.variant)])
 def test_a_worker_killed_during_a_copy_costs_nothing(mount, zoo, tmp_path, workers):
     mounted = mount(zoo, "--workers", workers, "--log-file", tmp_path / "log")
-    with subprocess.Popen(["cp", "-r", mounted.path / "shards", tmp_path / "copy"], stderr=subprocess.PIPE) as copy:
-        killed = kill_workers_while([copy], mounted, 1, workers)
-        assert (copy.returncode, copy.stderr.read()) == (0, b"")
-    assert killed > 2
-    subprocess.run(["diff", "-r", mounted.path / "shards", tmp_path / "copy"], check=True)
+    copies = []
+
+    def start() -> "list[subprocess.Popen[str]]":
+        copies.append(tmp_path / f"copy{len(copies)}")
+        command = ["cp", "-r", mounted.path / "shards", copies[-1]]
+        return [subprocess.Popen(command, stderr=subprocess.PIPE, text=True)]
+
+    for copying in kill_workers_while(start, mounted, 1, workers, least=3):
+        assert (copying.communicate()[1], copying.returncode) == ("", 0)
+    for copy in copies:
+        subprocess.run(["diff", "-r", mounted.path / "shards", copy], check=True)
     wait_until(lambda: len(mounted.workers()) == workers)
     assert re.search(
         r"WARNING .* worker \d \(pid \d+\) ended with status -9: starting another", (tmp_path / "log").read_text()
@@ -241,13 +247,14 @@ def test_a_worker_is_stuck_only_when_requests_wait(mount, speech):
     ):
         try:
             assert one.stdout.readline() == two.stdout.readline() == b"\n"
+            (worker,) = wait_until(mounted.workers)  # on a busy machine it is another one by now
             os.kill(worker, signal.SIGSTOP)  # wherever it is: in a request, or about to take one
             wait_until(lambda: not runs(worker))
             assert one.stdout.readline() == two.stdout.readline() == b"\n"
         finally:
             one.kill()
             two.kill()
-    assert len(mounted.workers()) == 1
+    wait_until(lambda: len(mounted.workers()) == 1)
     assert (mounted.path / MONDAY).read_bytes() == RECORDING
 
 
@@ -279,7 +286,7 @@ def test_nothing_of_the_caller_is_kept(speech, tmp_path):
     """Neither its pipes, those for output and others, nor its directory."""
     reading, writing = os.pipe()
     (tmp_path / "here").mkdir()
-    done = touchfs("mount", speech, tmp_path / "mnt", pass_fds=[writing], cwd=tmp_path / "here", timeout=30)
+    done = touchfs("mount", speech, tmp_path / "mnt", pass_fds=[writing], cwd=tmp_path / "here", timeout=60)
     try:
         os.close(writing)
         assert done.returncode == 0

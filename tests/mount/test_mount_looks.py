@@ -72,14 +72,14 @@ def test_no_read_goes_on_with_another_text(mount, numbers, tmp_path, workers):
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     looking = [sys.executable, "-c", LOOKING, train.parent.parent, json.dumps([key(n) for n in range(COUNT)]), "5"]
     stepping = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do cat next > /dev/null || exit 1; i=$((i + 1)); done"]
-    running = [
-        subprocess.Popen(command, cwd=train, stderr=subprocess.PIPE, text=True)
-        for command in (looking, looking, stepping)
-    ]
-    kills = kill_workers_while(running, mounted, 3, workers)
-    assert [process.communicate()[1] for process in running] == [""] * 3
-    assert [process.returncode for process in running] == [0] * 3
-    assert kills > 5
+
+    def start() -> list[subprocess.Popen[str]]:
+        commands = (looking, looking, stepping)
+        return [subprocess.Popen(command, cwd=train, stderr=subprocess.PIPE, text=True) for command in commands]
+
+    ended = kill_workers_while(start, mounted, 3, workers, least=6)
+    assert {process.communicate()[1] for process in ended} == {""}
+    assert {process.returncode for process in ended} == {0}
     assert mounted.info()["internal_errors"] == 0
 
 
