@@ -4,7 +4,7 @@
     the making of an iterator called `deadly`        dies, in a thread of the control process
     a look-up of a name that begins with `stuck`     never returns, and keeps the interpreter
     a read of a file whose path has `dies` in it     dies, in a thread
-    a read of a file whose path has `slow` in it     takes a third of a second
+    a read of a file whose path has `slow` in it     takes a third of a second, and as long as there is LOG.held
 
 Each writes its process into LOG before it does so. While the file exists that FULL in the environment names, no process
 can be forked and no thread started, as where a user has as many tasks as he may.
@@ -24,6 +24,7 @@ from touchfs.cli.main import main
 from touchfs.tree import catalog_view, tree
 
 LOG = Path(sys.argv.pop(1)).absolute()
+HELD = LOG.with_name(f"{LOG.name}.held")
 
 
 def note(what: str) -> None:
@@ -47,6 +48,8 @@ class Fatal:
         if self._what == "dies":
             os.abort()
         time.sleep(0.3)
+        while HELD.exists():
+            time.sleep(0.01)
         return self._content.read(offset, length)
 
 

@@ -3,7 +3,7 @@
 `python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS [no-resend]` serves
 
     data/0000000 … data/0099999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
-    slow-500                      `slow`, after 500 ms in a thread; and so on
+    slow-500                      `slow`, after 500 ms in a thread, or when STATE_DIR/go-on exists; and so on
     .touchfs/next                 one open = one step of a counter, kept in SQLite
     .touchfs/late                 how many late replies there were
 
@@ -63,8 +63,9 @@ def bytes_of(row: int, offset: int, length: int) -> bytes:
 class SpikeAnswers:
     """What stands where the answers of a tree do."""
 
-    def __init__(self, link: bytes, *, waits: bool) -> None:
+    def __init__(self, link: bytes, go_on: Path, *, waits: bool) -> None:
         self._link = link
+        self._go_on = go_on
         self._waits = waits
 
     def answer(self, request: Request) -> Sequence[bytes]:
@@ -107,7 +108,9 @@ class SpikeAnswers:
         if not self._waits and (inode >= FIRST_SLOW or row % 16 == 0):
             raise WouldBlockError
         if inode >= FIRST_SLOW:
-            time.sleep((inode - FIRST_SLOW) / 1000)
+            until = time.monotonic() + (inode - FIRST_SLOW) / 1000
+            while (left := until - time.monotonic()) > 0 and not self._go_on.exists():
+                time.sleep(min(left, 0.01))
             return SLOW[offset : offset + size]
         return bytes_of(row, offset, size)
 
@@ -232,7 +235,8 @@ class Spike:
             store.execute("CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT)")
 
     def answers(self) -> tuple[SpikeAnswers, SpikeAnswers]:
-        return SpikeAnswers(self._place.link, waits=False), SpikeAnswers(self._place.link, waits=True)
+        link, go_on = self._place.link, self._state.with_name("go-on")
+        return SpikeAnswers(link, go_on, waits=False), SpikeAnswers(link, go_on, waits=True)
 
     def control(self, worker: Worker) -> SpikeControl:
         return SpikeControl(self._state, self._shared, worker, self.refusals)

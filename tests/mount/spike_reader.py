@@ -1,7 +1,7 @@
 """Readers of the spike, each a process of its own: `python spike_reader.py ROLE MOUNTPOINT STOP_FILE SEED`.
 
-They say when they have begun, run until STOP_FILE exists, and print one JSON line: what they did, and the first thing
-that was wrong, if any.
+They say when they have begun, run until STOP_FILE exists and they have done something twice, and print one JSON line:
+what they did, and the first thing that was wrong, if any.
 """
 
 import json
@@ -42,7 +42,7 @@ def main() -> None:
     role, root, stop, seed = sys.argv[1:]
     choose = random.Random(int(seed))
     done, wrong, steps = 0, None, []
-    while wrong is None and not Path(stop).exists():
+    while wrong is None and not (done > 1 and Path(stop).exists()):
         try:
             if role == "step":
                 steps.append(int(read_whole(f"{root}/.touchfs/next")))

@@ -6,9 +6,11 @@ import errno
 import gzip
 import io
 import os
+import re
 import shutil
 import signal
 import struct
+import subprocess
 import tarfile
 import zlib
 from contextlib import suppress
@@ -20,7 +22,19 @@ from processes import children, runs
 from waiting import wait_until
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
-LONG = b'{"id": "long"}\n' * 4_000_000  # takes half a second
+# For the start of Python: the program that decompresses stops once, when it has written its first file.
+STOPPING = """
+import os, signal, sys
+def stop_once(event, values):
+    if event == "os.rename" and str(values[1]).endswith(".scratch"):
+        try:
+            os.close(os.open(STOPPED, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGSTOP)
+if "touchfs_mount.beside.indexing" in sys.orig_argv[-1]:
+    sys.addaudithook(stop_once)
+"""
 
 
 def tar(members: dict[str, bytes]) -> bytes:
@@ -62,13 +76,6 @@ def stored(scratch: Path) -> list[str]:
     return [name for name in os.listdir(scratch) if name.endswith(".scratch")] if scratch.exists() else []
 
 
-def size_of(path: Path) -> int:
-    """0 for a file that is gone, too."""
-    with suppress(FileNotFoundError):
-        return path.stat().st_size
-    return 0
-
-
 def names(mounted: Mount, shard: str) -> list[str]:
     """None while the shard changes, between the new workers and what they tell the kernel."""
     try:
@@ -89,10 +96,29 @@ def preparer(mounted: Mount) -> int | None:
     return None
 
 
+@pytest.fixture
+def _stopping(tmp_path, monkeypatch) -> None:
+    (tmp_path / "site").mkdir()
+    code = f"STOPPED = {str(tmp_path / 'stopped')!r}\n{STOPPING}"
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+
+
 def stopped_preparer(mounted: Mount) -> int:
+    """The process that decompresses, once it has stopped in the middle (`_stopping`)."""
     pid = wait_until(lambda: preparer(mounted))
-    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid, "State") == "T")
     return pid
+
+
+def state_of(pid: int, what: str) -> str:
+    """A word of its status."""
+    return re.search(rf"^{what}:\t(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1]
+
+
+def has_got(pid: int, number: int) -> bool:
+    """Whether a process that is stopped has got a signal, which it handles when it goes on; or has ended."""
+    return not runs(pid) or bool(int(state_of(pid, "ShdPnd"), 16) >> number - 1 & 1)
 
 
 @pytest.mark.parametrize("options", [(), ("--indexing", "background"), ("--indexing", "touch"), ("--indexing", "wait")])
@@ -116,6 +142,7 @@ def test_where_there_is_no_background_somebody_waits_for_large_ones(mount, sourc
     assert sorted(os.listdir(mounted.path / "shards" / "a")) == ["a", "y.txt"]
 
 
+@pytest.mark.usefixtures("_stopping")
 @pytest.mark.parametrize("way", ways("two-workers"))
 def test_shards_are_prepared_while_others_are_served(mount, source, scratch, way):
     mounted = mount(source, *WAYS[way])
@@ -236,24 +263,28 @@ def test_what_a_mount_serves_is_not_evicted(mount, source, scratch):
     assert len(stored(scratch)) == 1
 
 
+@pytest.mark.usefixtures("_stopping")
 @pytest.mark.parametrize("end", ["umount", "kill"])
 def test_unmounted_while_it_prepares(mount, source, scratch, end):
     """Nothing stays, neither the process nor what it had begun, if it is not killed itself."""
-    (source / "long.jsonl.gz").write_bytes(gzip.compress(LONG, 1))
     mounted = mount(source)
-    pid = wait_until(lambda: preparer(mounted))
-    # A file is empty only between two calls, in which the next writer would have to remove it.
-    wait_until(lambda: any(map(size_of, scratch.glob(".touchfs-tmp-*"))))
+    pid = stopped_preparer(mounted)
+    assert list(scratch.glob(".touchfs-tmp-*"))
     everyone = [*mounted.processes(), pid]
     if end == "umount":
-        assert touchfs("umount", mounted.path).returncode == 0
+        ending = subprocess.Popen(["fusermount3", "-u", mounted.path])
     else:
         for process in everyone[:2]:
             os.kill(process, signal.SIGKILL)
+    wait_until(lambda: has_got(pid, signal.SIGTERM))
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not any(map(runs, everyone)))
+    assert end == "kill" or ending.wait(60) == 0
     assert not any(name.startswith(".touchfs-tmp-") for name in stored(scratch))
 
 
+@pytest.mark.usefixtures("_stopping")
 def test_killed_while_it_prepares(mount, source, scratch):
     """The next one sweeps up after it, and comes to an end."""
     mounted = mount(source)

@@ -109,13 +109,15 @@ def test_without_resend_a_reader_in_a_killed_worker_gets_an_error(mounted):
     assert (mount.path / "data" / "0000005").read_bytes() == bytes_of(5, 0, size_of(5))
 
 
-def test_a_reply_that_comes_late_is_no_error(mounted):
+def test_a_reply_that_comes_late_is_no_error(mounted, tmp_path):
     """A request parked in a live worker is sent again when another one dies: one of its two answers is not wanted."""
     mount = mounted(2)
-    with subprocess.Popen(["cat", mount.path / "slow-700"], stdout=subprocess.PIPE) as reader:
+    with subprocess.Popen(["cat", mount.path / "slow-1000000"], stdout=subprocess.PIPE) as reader:
         parked = wait_until(lambda: [pid for pid in mount.workers() if threads_of(pid) > 1])
         for pid in set(mount.workers()) - set(parked):
             os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: sum(threads_of(pid) - 1 for pid in mount.workers()) == 2)  # it runs twice
+        (tmp_path / "go-on").touch()
         assert reader.communicate(timeout=60) == (b"slow\n", None)
     wait_until(lambda: int((mount.path / ".touchfs" / "late").read_text()) > 0)
     assert "fuse_reply" not in mount.log.read_text()
