@@ -445,7 +445,8 @@ class TestTls:
 
 
 class TestAway:
-    def test_a_server_that_comes_back_in_time_is_waited_for(self, own_server, tmp_path):
+    def test_a_server_that_comes_back_in_time_is_waited_for(self, own_server, tmp_path, monkeypatch):
+        monkeypatch.setattr("touchfs.postgres.store.AWAY_SECONDS", 60.0)
         with closing(PostgresStore(own_server.place(tmp_path), fingerprint)) as store:
             make = counting(store)
             assert store.run(make) == b"0"
