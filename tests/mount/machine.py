@@ -73,5 +73,5 @@ class Machine:
 
 
 def _run(place: Path, command: Sequence[Any], **how: Any) -> subprocess.CompletedProcess[str]:
-    how = {"capture_output": True, "text": True, "timeout": 100, "cwd": place, "check": False} | how
+    how = {"capture_output": True, "text": True, "timeout": 300, "cwd": place, "check": False} | how
     return subprocess.run([*map(str, command)], **how)

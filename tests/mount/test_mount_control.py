@@ -64,7 +64,7 @@ def test_the_state_store_forgets_what_is_closed(mount, speech, tmp_path):
     train.mkdir()
     for _ in range(300):
         (train / "next").read_bytes()
-    assert opens() <= 128
+    wait_until(lambda: opens() <= 128)
     for _ in range(3):
         assert touchfs("reload", mounted.path).returncode == 0
         (train / "next").read_bytes()

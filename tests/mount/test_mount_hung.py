@@ -21,7 +21,7 @@ from touchfs.indexing.silent import silent_paths
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 2_000_000
 WAV = AUDIO + 44
-STUCK_SECONDS = 0.7
+STUCK_SECONDS = 1.5
 
 
 def audio_of(shard: int, sample: int) -> bytes:
@@ -106,18 +106,19 @@ def test_a_shard_that_hangs_holds_up_no_other(files, mount, source, way):
 
 def test_with_a_timeout_it_is_an_error(files, mount, source):
     mounted = mount(source, "--timeout", 0.5)
-    check(mounted, 1, 0)
+    wait_until(lambda: _reads(mounted, 1, 0))
     files.hang()
     for path in (name_of(1, 1), name_of(2, 0)):
         with pytest.raises(TimeoutError) as caught:
             (mounted.path / path).read_bytes()
         assert caught.value.errno == errno.ETIMEDOUT
-    check(mounted, 0, 0)
+    wait_until(lambda: _reads(mounted, 0, 0))
     files.go_on()
     wait_until(lambda: _reads(mounted, 1, 1))
 
 
 def _reads(mounted: Mount, shard: int, sample: int) -> bool:
+    """On a busy machine, what does not hang may take longer than the time-out, too."""
     try:
         check(mounted, shard, sample)
     except TimeoutError:
@@ -141,7 +142,7 @@ def test_a_mount_does_not_wait_for_a_shard_that_hangs(files, mount, source, numb
     (source / "new").symlink_to(files.path / "001")
     files.hang()
     mounted = mount(source, "--timeout", 1)
-    check(mounted, 0, 0)
+    wait_until(lambda: _reads(mounted, 0, 0))
     assert "does not answer" in (mounted.path / "shards/new/ERROR.txt").read_text()
     assert mounted.info()["shards_with_errors"] == ["new"]
     assert (mounted.path / name_of(1, 2)).stat().st_size == WAV
@@ -159,7 +160,7 @@ def test_a_mount_for_others_does_not_wait_for_a_shard_that_hangs(files, mount, s
     mount(source, name="first").end()
     files.hang()
     mounted = mount(source, "--timeout", 1, "--allow-other")
-    check(mounted, 0, 0)
+    wait_until(lambda: _reads(mounted, 0, 0))
     shard = (mounted.path / name_of(1, 2)).parent
     assert stat.S_IMODE(shard.stat().st_mode) == 0o700
     files.go_on()
@@ -169,7 +170,7 @@ def test_a_mount_for_others_does_not_wait_for_a_shard_that_hangs(files, mount, s
 def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
     """Readers of that shard wait on; a new shard is there; others are read meanwhile."""
     mounted = mount(source, "--timeout", 2)
-    check(mounted, 1, 0)
+    wait_until(lambda: _reads(mounted, 1, 0))
     hung = mounted.path / name_of(1, 1)
     files.hang()
     with readers(files, *[hung] * 3) as reading:
@@ -177,7 +178,7 @@ def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
         assert touchfs("reload", mounted.path).returncode == 0
         wait_until(lambda: (mounted.path / "shards/new").exists())
         assert (mounted.path / "shards/new/s007.wav").read_bytes()[44:] == audio_of(1, 7)
-        check(mounted, 0, 3)
+        wait_until(lambda: _reads(mounted, 0, 3))
         files.go_on()
         for process in reading:
             data, error = process.communicate(timeout=60)

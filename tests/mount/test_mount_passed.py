@@ -162,10 +162,9 @@ AUTOMOUNT = """
     automount -f -v --pid-file "$PWD/pid" > log 2>&1 &
     while ! grep -q "$PWD/direct " /proc/self/mountinfo; do sleep 0.05; done
     for point in auto/ours auto/theirs auto/chained direct; do
-        timeout 30 cat "$point/$2" | wc -c
-        findmnt -nro FSTYPE "$PWD/$point"
+        (cd "$point" && timeout 60 cat "$2" | wc -c && findmnt -nro FSTYPE "$PWD")  # in use, so it does not expire
     done
-    timeout 30 ls auto/missing 2>&1
+    timeout 60 ls auto/missing 2>&1
     grep -o '>> touchfs: .*' log
     while grep -q " $PWD/.* fuse.touchfs" /proc/self/mountinfo; do sleep 0.1; done
     findmnt -nro FSTYPE "$PWD/direct"

@@ -170,7 +170,7 @@ def test_a_source_of_another_format(tmp_path):
         told = refused(13, tmp_path / name, tmp_path / "mnt")
         assert f"{name}: is {what}; touchfs reads .bin/.idx, .tar and .jsonl" in told
     assert "this is a local path" in refused(2, "file:///x.tar", tmp_path / "mnt")
-    assert "does not answer" in refused(12, "http://127.0.0.1:1/x.tar", tmp_path / "mnt", "--timeout", "0.2")
+    assert "does not answer" in refused(12, "http://127.0.0.1:1/x.tar", tmp_path / "mnt", "--timeout", "0.1")
 
 
 @pytest.mark.parametrize(
@@ -388,6 +388,7 @@ def test_what_is_left_out_is_named(tmp_path):
 def test_the_number_of_a_mount_whose_daemon_is_about_to_exit(monkeypatch):
     """The kernel gives it to the next mount at once, of which `umount` shall know, too, when its daemon has exited."""
     monkeypatch.setattr(mountpoint, "mounted_at", lambda path: SimpleNamespace(device="0:4242424"))
+    monkeypatch.setattr(mountpoint, "_ENDING_SECONDS", 60.0)
     with socket.socket(socket.AF_UNIX) as before:
         before.bind(mountpoint._address("0:4242424"))
         threading.Timer(0.2, before.close).start()

@@ -194,7 +194,7 @@ def test_a_listing_can_be_read_in_pieces_and_resumed(mounted, size):
     lengths = set()
 
     def list_too() -> None:
-        while not ended.is_set():
+        while not lengths or not ended.is_set():
             lengths.add(len(os.listdir(path)))
 
     other = threading.Thread(target=list_too)

@@ -193,15 +193,16 @@ def test_a_reload_sees_what_is_new_and_a_changed_shard_is_stale_before(mount, se
         assert (shards / "one" / "s0.bin").read_bytes() == b"A" * 3_000_000
 
 
-def test_a_store_that_does_not_answer(mount, server, tmp_path):
-    """Its reads fail in time, those of data that is here succeed, and the mount ends at once."""
+def test_a_store_that_does_not_answer(mount, server, tmp_path, monkeypatch):
+    """Its reads fail in time, those of data that is here succeed, and the mount ends before the store's time."""
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "1000")
     for name in ("silent", "here"):
         server.put(f"/set/{name}.tar", tar_of(tmp_path, {"s.bin": bytes(9_000_000), "t.bin": b"x" * 9_000_000}))
     mounted = mount(f"{server.url}/set/", "--timeout", 2, "--revalidate", 1000)
     here, silent = (mounted.path / "shards" / name for name in ("here", "silent"))
     assert (here / "t.bin").read_bytes() == b"x" * 9_000_000
     goes_on = threading.Event()
-    server.fault = lambda: goes_on.wait(60) and None
+    server.fault = lambda: goes_on.wait() and None
     try:
         assert errno_of(silent / "t.bin") == "ETIMEDOUT"
         os.posix_fadvise(descriptor := os.open(here / "t.bin", os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -211,10 +212,8 @@ def test_a_store_that_does_not_answer(mount, server, tmp_path):
             ["cat", silent / "s.bin"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as reader:
             everyone = mounted.processes()
-            begun = time.monotonic()
             os.kill(mounted.pid, signal.SIGTERM)
             wait_until(lambda: not is_mounted(mounted.path) and not any(map(runs, everyone)))
-            assert time.monotonic() - begun < 20  # not the time that a store is given
             reader.wait()
     finally:
         goes_on.set()

@@ -34,20 +34,26 @@ def cat(path):
 @pytest.mark.parametrize("answer", ["nothing", "503"])
 def test_a_read_takes_the_time_out_once(mount, server, answer):
     """The kernel asks several times for pages that cannot be read: those who ask again are answered at once."""
-    mounted = mount(f"{server.url}/set/", "--timeout", TIMEOUT, "--revalidate", 1000)
-    path = mounted.path / "shards" / "a" / "t.bin"
-    path.stat()
-    server.hang() if answer == "nothing" else setattr(server, "fault", lambda: answer)
-    begun = time.monotonic()
-    reader = cat(path)
-    _, message = reader.communicate()
-    assert "timed out" in message
-    assert time.monotonic() - begun < 2 * TIMEOUT  # as long as a second time-out would end after
+
+    def seconds(attempt: int) -> float:
+        server.fault = lambda: None
+        mounted = mount(f"{server.url}/set/", "--timeout", TIMEOUT, "--revalidate", 1000, name=f"mnt{attempt}")
+        path = mounted.path / "shards" / "a" / "t.bin"
+        path.stat()
+        server.hang() if answer == "nothing" else setattr(server, "fault", lambda: answer)
+        begun = time.monotonic()
+        _, message = cat(path).communicate()
+        assert "timed out" in message
+        return time.monotonic() - begun
+
+    # Never so soon if there was a second time-out. A busy machine may take longer, but not always.
+    assert any(seconds(attempt) < 2 * TIMEOUT for attempt in range(5))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_reader_that_is_killed_or_interrupted_ends_in_time(mount, server, number):
-    mounted = mount(f"{server.url}/set/", "--timeout", TIMEOUT, "--revalidate", 1000)
+    # An interrupt waits for the time-out.
+    mounted = mount(f"{server.url}/set/", "--timeout", 8 if number == signal.SIGINT else 1800, "--revalidate", 1000)
     path = mounted.path / "shards" / "a" / "t.bin"
     path.stat()
     server.hang()

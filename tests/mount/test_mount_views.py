@@ -83,7 +83,7 @@ def test_a_plan_is_there_when_it_is_named(mount, speech):
     assert len(told["parts"]) == len(parts) > 1
     assert seconds == pytest.approx(told["end"] - told["start"])
     assert (of_monday / "0000.txt").read_text() == " ".join(path.read_text() for path in parts) == told["text"]
-    wait_until(lambda: os.listdir(mounted.path / "merged") == ["max=30,gap=30"], 5)  # a listing is kept for a second
+    wait_until(lambda: os.listdir(mounted.path / "merged") == ["max=30,gap=30"])  # a listing is kept for a second
     assert os.readlink(mounted.path / "merged" / "gap=30,max=30.0") == "max=30,gap=30"
     assert merged(mounted.path / "merged" / "gap=30,max=30.0" / "000000000" / "talks" / "monday") == [(seconds, told)]
     assert len(merged(mounted.path / "merged" / "max=0.1" / "000000000" / "talks" / "monday")) == len(parts)

@@ -62,7 +62,8 @@ def loop(monkeypatch) -> Iterator[Callable[..., Loop]]:
         wait_until(lambda each=each: each.turn() or each.pool.is_idle)
 
 
-def test_a_share_has_some_threads_only(loop):
+def test_a_share_has_some_threads_only(loop, monkeypatch):
+    monkeypatch.setattr(module, "HUNG_SECONDS", 1000)
     one = loop(threads=16, share_threads=2)
     hung = [one.hang("a") for _ in range(6)]
     one.wait_for(*[one.ask("b") for _ in range(20)])
@@ -131,12 +132,14 @@ def test_a_thread_outlives_what_it_runs(loop, caplog):
     assert "a thread could not answer" in caplog.text
 
 
-def test_shares_take_turns(loop):
+def test_shares_take_turns(loop, monkeypatch):
     """Neither the first nor the loudest has all the threads."""
+    monkeypatch.setattr(module, "HUNG_SECONDS", 1000)
     one = loop(threads=6, share_threads=6)
     order: list[str] = []
-    busy = [one.ask("loud", lambda: (time.sleep(0.001), order.append("loud"))) for _ in range(200)]
+    busy = [one.ask("loud", lambda: (one.go_on.wait(), order.append("loud"))) for _ in range(200)]
     quiet = one.ask("quiet", lambda: order.append("quiet"))
+    one.go_on.set()
     one.wait_for(*busy, quiet)
     assert order.index("quiet") < 100
 
