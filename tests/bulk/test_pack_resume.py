@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -255,8 +256,9 @@ def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
     whole["data.list"] = whole["data.list"].replace(b"whole", b"out")
     output = tmp_path / "out"
     random_ = random.Random(3)
-    partial = 0
-    for _ in range(kills):
+    runs, partial = 0, 0
+    while runs < kills or partial < kills // 3:  # one that is killed too late has packed all
+        runs += 1
         if (output / "data.list").exists() and not (output / PLAN).exists():
             assert tree(output) == whole
             output.rename(tmp_path / f"done-{random_.random()}")  # and begin anew
@@ -277,8 +279,7 @@ def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
         left = {name: data for name, data in tree(output).items() if not name.startswith(".touchfs")}
         assert left == {name: whole[name] for name in left}
         partial += 0 < len(left) < len(whole)
-    assert partial >= kills // 3
-    if (output / PLAN).exists() or not output.exists():
+    if (output / PLAN).exists() or not (output / "data.list").exists():
         process = start("out")
         assert process.communicate()[0] == b"out: 30 shards, 54 samples, 6 lines skipped: see out/skipped.jsonl\n"
         assert process.returncode == 0
@@ -293,13 +294,15 @@ def test_a_worker_outlives_its_parent(tmp_path: Path, monkeypatch: pytest.Monkey
     data.write_text("".join(f'{{"wav": "{i}.wav"}}\n' for i in range(6)))
     program = "import sys; from touchfs.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", "1"]
-    process = subprocess.Popen([*command, "--num-workers", "2"], cwd=tmp_path)
-    wait_until(lambda: list((tmp_path / "out").glob(".touchfs-tmp-*")) or process.poll() is not None)
-    process.kill()
-    process.wait()
-    done = subprocess.run([*command, "--num-workers", "2"], cwd=tmp_path, capture_output=True, check=True)
-    assert done.stdout == b"out: 6 shards, 6 samples\n"
+    while not (tmp_path / "out").exists() or (tmp_path / "out/data.list").exists():  # it was killed too late
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        process = subprocess.Popen([*command, "--num-workers", "2"], cwd=tmp_path)
+        wait_until(lambda: list((tmp_path / "out").glob(".touchfs-tmp-*")) or process.poll() is not None)  # noqa: B023
+        process.kill()
+        process.wait()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("touchfs.bulk.locks._PATIENCE_SECONDS", 60.0)  # a busy machine lets them notice later
+    assert pack_touch("l.jsonl", "out", samples_per_shard=1) == PackReport(6, 6, 0)
     pack_touch("l.jsonl", "once", samples_per_shard=1)
     once = tree(tmp_path / "once")
     once["data.list"] = once["data.list"].replace(b"once", b"out")

@@ -17,6 +17,13 @@ def kill_when(command: list[object], ready: Callable[[], bool], **options: objec
         process.kill()
 
 
+def go_on(run: Callable[[], subprocess.CompletedProcess[bytes]]) -> subprocess.CompletedProcess[bytes]:
+    """Run a command after another one was killed: again for as long as workers of that go on, which is said then."""
+    while b"is at work here: wait for it" in (done := run()).stderr:
+        pass
+    return done
+
+
 def tree(place: Path) -> dict[str, bytes]:
     """The bytes of each file. The workers of a killed command may still remove a last one: then we look again."""
 

@@ -27,16 +27,16 @@ def temporary(monkeypatch):
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
-    """A list of samples that take seconds to pack."""
+    """A list of samples that take half a minute to pack: no test is at work for so long."""
     path = tmp_path_factory.mktemp("samples") / "l.jsonl"
     wav = str(SPEECH / "wav" / "01.wav")
-    path.write_text("".join(json.dumps({"key": f"{i}", "wav": wav}) + "\n" for i in range(16_000)))
+    path.write_text("".join(json.dumps({"key": f"{i}", "wav": wav}) + "\n" for i in range(80_000)))
     return path
 
 
 @pytest.fixture
 def packing(samples):
-    """A run of `pack` in two processes, in a session of its own."""
+    """A run of `pack` in two processes, in a session of its own. A fifth of the samples are in so many shards."""
 
     @contextmanager
     def run(shards, *options):

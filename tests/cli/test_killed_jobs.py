@@ -6,11 +6,12 @@ The same of `pack` and `convert` is in `test_convert_command.py` and `tests/bulk
 import json
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
 from command import INSTALLED
-from killing import kill_when, tree
+from killing import go_on, kill_when, tree
 from touchnet import UINT8, write_shard
 
 KILLS = 2
@@ -68,9 +69,12 @@ def test_meta_put(touchfs, data, here):
     def written() -> int:
         return sum((data / name).read_bytes() == expected[name] for name in expected if name.endswith(".bin"))
 
-    partial, tries = 0, 0
+    def put() -> subprocess.CompletedProcess[bytes]:
+        with open(here / "new", "rb") as new:
+            return touchfs("meta", "put", "--jobs", "2", "data", stdin=new)
+
+    partial = 0
     while partial < KILLS:
-        assert (tries := tries + 1) <= 20
         if written() == SHARDS:  # its workers go on for a moment: on a busy machine to the end
             for name, stored in before.items():
                 (data / name).write_bytes(stored)
@@ -83,8 +87,7 @@ def test_meta_put(touchfs, data, here):
         for name, stored in tree(data).items():
             if not name.startswith(".touchfs-tmp-"):
                 assert stored in (before[name], expected[name])
-    with open(here / "new", "rb") as new:
-        done = touchfs("meta", "put", "--jobs", "2", "data", stdin=new)
+    done = go_on(put)
     assert (done.returncode, done.stderr) == (0, b"")
     assert tree(data) == expected
     with open(here / "new", "rb") as new:
