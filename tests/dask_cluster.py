@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from touchfs.cli.main import group
 
 DASK = Path(sys.executable).with_name("dask")
 # What begins a command of another machine: it sees none of our processes, nor what they have open.
-ELSEWHERE = ("unshare", "--pid", "--fork", "--mount-proc")
+ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # For functions of tests, which Dask sends by their names.
 MODULES = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -65,6 +65,7 @@ class Cluster:
     def _start_worker(self, *before: object, options: tuple[object, ...] = ()) -> subprocess.Popen[bytes]:
         self.started += 1
         options += ("--nthreads", 1, "--no-dashboard", "--host", "127.0.0.1", "--local-directory", self.place)
+        options += ("--death-timeout", 60)  # a scheduler that has gone before it has joined is not waited for
         return self.start(*before, DASK, "worker", self.address, *options, *self.tls)
 
     def wait(self) -> None:
@@ -90,7 +91,8 @@ class Cluster:
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """With the nanny, which would start another worker."""
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all of them have ended
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self.processes.remove(process)
 
