@@ -1,5 +1,6 @@
 """Caches of Arrow shards are opened: as they were written, and with a clear error when they are damaged."""
 
+import itertools
 import json
 import os
 import pickle
@@ -343,14 +344,14 @@ def test_readers_run_while_the_cache_is_rebuilt(tmp_path):
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for generation in range(1, 200):
+    for generation in itertools.count(1):
         write_numbers(place, generation * 10_000)
         if len(set(rounds)) > 3 or problems:
             break
     done.set()
     for reader in readers:
         reader.join(60)
-    assert problems == [] and len(set(rounds)) > 3
+    assert problems == []
     write_numbers(place, 0)
     assert sorted(os.listdir(tmp_path)) == ["cache", "cache.lock"]
 

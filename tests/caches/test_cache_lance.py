@@ -1,5 +1,6 @@
 """Caches that are Lance datasets are opened: rows, and windows of frames of videos."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -158,10 +159,10 @@ def test_readers_run_while_the_cache_is_rebuilt(tmp_path):
 
     reader = threading.Thread(target=read)
     reader.start()
-    for generation in range(1, 100):
+    for generation in itertools.count(1):
         write(generation)
         if len(seen) > 3 or problems:
             break
     done.set()
     reader.join(60)
-    assert problems == [] and len(seen) > 3
+    assert problems == []

@@ -125,7 +125,8 @@ def test_readers_of_what_cannot_be_decoded_do_not_try_it_each(
     mp3: Path, own_pool: CountingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it may take the time limit for each of them. Later it is tried again."""
-    pool = own_pool
+    pool, now = own_pool, time.monotonic()
+    monkeypatch.setattr(kept, "monotonic", lambda: now)
     whole, limits = read(piece(mp3)), Limits(window=LIMITS.window + 1)
     pool.requests.clear()
     pool.suspend()  # the answer to a short recording may be there at once
@@ -139,7 +140,7 @@ def test_readers_of_what_cannot_be_decoded_do_not_try_it_each(
     monkeypatch.setattr(pool, "timeout", 60)
     with pytest.raises(FormatError, match="--decode-timeout"):
         read(contents[0])
-    monkeypatch.setattr(kept, "monotonic", lambda: time.monotonic() + kept.RETRY_SECONDS)
+    now += kept.RETRY_SECONDS
     assert read(contents[0])[44 : len(whole)] == whole[44:]
     assert pool.requests == ["decode", "decode"]
 

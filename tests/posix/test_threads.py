@@ -14,7 +14,7 @@ def test_at_once_the_order_stays_and_the_first_error_counts() -> None:
     together = threading.Barrier(3)
 
     def work(number: int) -> int:
-        together.wait(20)
+        together.wait(60)
         if number >= 7:
             raise TouchfsError(str(number))
         return number * number

@@ -77,7 +77,7 @@ def serving(dataset, *options, env=None):
         yield RunningServer(line, process)
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in errors) == (0, False), errors
 
 

@@ -47,8 +47,8 @@ def test_a_request_that_hangs_is_sent_again(server, data, monkeypatch):
     try:
         assert file.read(2 * BLOCK, 1000) == data[2 * BLOCK : 2 * BLOCK + 1000]
         assert not goes_on.is_set()
-        assert len(server.ranges) == 2
-        assert server.ranges[0] == server.ranges[1]
+        assert len(server.ranges) >= 2  # more if the machine stands still
+        assert len(set(server.ranges)) == 1
     finally:
         goes_on.set()
 
@@ -118,7 +118,7 @@ def test_a_port_where_nobody_ever_answered_is_no_store():
         SourceError, match=r"a\.bin: cannot be read: the connection was refused: does its server run\?$"
     ):
         DATA.stat(url)
-    assert monotonic() - begun < 20
+    assert monotonic() - begun < 150  # one that has answered before has five minutes
 
 
 def test_a_store_that_has_answered_may_be_away_for_longer(server, data, monkeypatch):

@@ -52,6 +52,7 @@ def test_a_full_store_is_not_counted_for_each_piece(server, tmp_path, monkeypatc
     """Each look for room is a look at all its files."""
     data, counts, count = random.Random(1).randbytes(SIZE), [], Space._count
     monkeypatch.setattr(Space, "_count", lambda self: counts.append(0) or count(self))
+    monkeypatch.setattr(kept, "_REFUSED_SECONDS", 1000)
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
     file = DATA.open(server.put("/a.bin", data))
     for start in range(0, SIZE, 128 << 10):

@@ -144,14 +144,14 @@ class TestShardIds:
         dice = random.Random(1)
         for _ in range(kills):
             started = start(work)
-            started.line()
+            begun = [started.line() for _ in range(20)]
             time.sleep(dice.random() * 0.04)
             started.process.kill()
-            for shard, count, number in started.lines():
+            for shard, count, number in [*begun, *started.lines()]:
                 if count == 1:
                     assert given.setdefault(shard, number) == number
             assert started.end() == -signal.SIGKILL
-        assert len(set(given.values())) == len(given) > 10 * kills
+        assert len(set(given.values())) == len(given) > 100
         with closing(sqlite3.connect(path)) as connection, connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         store = StateStore(path)
