@@ -6,7 +6,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from filelock import FileLock
+from ports import free_port
 from processes import children, runs
 from waiting import wait_until
 
@@ -38,13 +38,6 @@ host all guarded 127.0.0.1/32 scram-sha-256
 hostssl all all all trust
 host all all 127.0.0.1/32 trust
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run(program: str, *arguments: object) -> None:

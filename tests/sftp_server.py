@@ -8,6 +8,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
+from ports import free_port
 
 
 class SftpServer:
@@ -15,7 +16,7 @@ class SftpServer:
 
     def __init__(self, root: Path, home: Path) -> None:
         self.root, self.home = root, home
-        self.port = 0
+        self.port = free_port()
         # Successful ones, and how many channels they have opened.
         self.logins = self.channels = 0
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -40,7 +41,6 @@ class SftpServer:
 
     def start(self) -> None:
         self._listener = self._run(self._listen())
-        self.port = self._listener.get_port()
 
     def cut(self, *, channels_only: bool = False) -> None:
         """End all connections at once, or the processes that serve files to them."""

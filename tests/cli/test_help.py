@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 
 import click
@@ -11,6 +10,7 @@ import pytest
 from command import TOUCHFS
 from interleaved_tars import make_wds_tar, mint_sample
 from own_mounts import own_mounts
+from ports import free_port
 from speech import SPEECH
 
 from touchfs.cli.command_group import CommandGroup
@@ -51,8 +51,7 @@ def test_an_example_works(text, data, tmp_path, names):
     (example,) = EXAMPLE.findall(told)
     script = example.replace("/mnt/speech", "mnt").replace("s3://bucket/speech", "shards")
     if names == ("serve",):  # which needs a moment, and a port that nobody else has
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            script = script.replace("8080", str(free.getsockname()[1]))
+        script = script.replace("8080", str(free_port()))
         script = (
             script.replace("curl", "curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused") + "kill $!\n"
         )

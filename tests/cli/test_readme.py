@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 import pytest
 from command import INSTALLED, TOUCHFS, fork_server
 from own_mounts import own_mounts
+from ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 README = "README.md"
@@ -191,8 +191,7 @@ def test_every_example_of_a_page(public, page, user):
         (public / "blocker").mkdir()
         (public / "blocker/sitecustomize.py").write_text(BLOCKER)
         environment |= {"PYTHONPATH": os.fspath(public / "blocker"), "BLOCKED_MODULES": " ".join(blocked_on(page))}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
 
     def run(*command):
         there = ["env", f"--chdir={place}"]  # in the user's mount namespace
