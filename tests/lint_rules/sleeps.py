@@ -25,7 +25,6 @@ ALLOWED: dict[str, str] = {
     "tests/mount/test_mount_messages.py": "that a signal does not end a program shows when one that does would have",
     "tests/mount/test_mount_numbers.py": "a request waits for a time that is counted",
     "tests/mount/test_mount_parquet.py": "a file is looked at once a second, and what was read before stays in memory",
-    "tests/mount/test_mount_prefetch.py": "what is written is known to be there a moment later",
     "tests/mount/test_mount_remote.py": "a store takes a while to answer",
     "tests/mount/test_mount_strikes.py": "that a worker is not taken for stuck shows when that time is over",
     "tests/node/random_graphs.py": "items that are made so slowly that a prefetcher is met while it waits",

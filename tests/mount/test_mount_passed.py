@@ -162,7 +162,10 @@ AUTOMOUNT = """
     automount -f -v --pid-file "$PWD/pid" > log 2>&1 &
     while ! grep -q "$PWD/direct " /proc/self/mountinfo; do sleep 0.05; done
     for point in auto/ours auto/theirs auto/chained direct; do
-        (cd "$point" && timeout 60 cat "$2" | wc -c && findmnt -nro FSTYPE "$PWD")  # in use, so it does not expire
+        exec 9< "$point/$2"  # in use, so it does not expire
+        wc -c <&9
+        findmnt -nro FSTYPE "$PWD/$point"
+        exec 9<&-
     done
     timeout 60 ls auto/missing 2>&1
     grep -o '>> touchfs: .*' log

@@ -2,8 +2,6 @@
 
 import json
 import random
-import time
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from tars import write_tar
 from waiting import wait_until
 
 from touchfs.node import LazyIndexedManifestIterator
+from touchfs.source.remote.blocks import BLOCK
 
 FILES = {f"s{number:03}.bin": random.Random(number).randbytes(300_000) for number in range(60)}
 # Of samples of unknown size no more are asked for at the first step: `iterators/prefetch.py` takes each for 8 MiB.
@@ -25,12 +24,12 @@ def tar(tmp_path, monkeypatch):
     return write_tar(tmp_path / "made" / "one.tar", FILES).read_bytes()
 
 
-def is_here(scratch: Path, *names: str) -> bool:
-    """Whether the scratch store has the bytes of these files."""
-    with suppress(FileNotFoundError):  # it has another name now
-        kept = b"".join(path.read_bytes() for path in scratch.glob("*") if path.is_file())
-        return all(FILES[name] in kept for name in names)
-    return False
+def is_here(scratch: Path, tar: bytes, *names: str) -> bool:
+    """Whether the scratch store has all blocks with bytes of these files."""
+    starts = [tar.index(FILES[name]) for name in names]
+    blocks = {place // BLOCK for start in starts for place in (start, start + 300_000 - 1)}
+    kept = [path.read_bytes() for path in scratch.glob("*.value")]
+    return all(any(tar[block * BLOCK :][:BLOCK] in each for each in kept) for block in blocks)
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.variant)])
@@ -44,8 +43,7 @@ def test_what_comes_next_is_here_before_it_is_read(mount, tar, tmp_path, workers
         first = (iterator / "next").read_text().strip()
         following = LazyIndexedManifestIterator(tmp_path / "made/one.tar", True, 7)
         ahead = [f"{sample.key}.bin" for sample in islice(following, STEPS + 1)]
-        wait_until(lambda: is_here(tmp_path / "scratch", *ahead))
-        time.sleep(1)  # until the last of them is known to be there
+        wait_until(lambda: is_here(tmp_path / "scratch", tar, *ahead))
         server.fault = lambda: "500"  # from now on nothing can be fetched
         for path in [first, *((iterator / "next").read_text().strip() for _ in range(STEPS))]:
             assert (mounted.path / path).read_bytes() == FILES[path.rpartition("/")[2]]
