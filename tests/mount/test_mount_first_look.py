@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mount_numbers import numbers_of
 from mounts import SPEECH, Mount, touchfs
 from processes import children
 from range_server import range_server
@@ -43,6 +45,10 @@ def tars(tmp_path) -> Path:
 
 def catalogs(index: Path) -> int:
     return len(list(index.glob("*.arrow"))) if index.exists() else 0
+
+
+def shards_in_stats(mounted: Mount, what: str = "") -> float:
+    return numbers_of(mounted)[f"touchfs_{what}shards",]
 
 
 def beside(mounted: Mount) -> list[int]:
@@ -105,6 +111,8 @@ def test_only_what_is_looked_into_is_indexed(mount, tars, index):
     info = mounted.info()
     assert (info["shards"], info["indexed_shards"], info["samples"]) == (SHARDS, 1, None)
     assert f"tar, {SHARDS} shards, 1 indexed yet" in touchfs("status", mounted.path).stdout
+    wait_until(lambda: [shards_in_stats(mounted), shards_in_stats(mounted, "indexed_")] == [SHARDS, 1])
+    assert re.search(r"^indexed shards +1$", touchfs("stats", mounted.path).stdout, re.MULTILINE)
     assert beside(mounted) == []
     assert touchfs("reload", mounted.path).stdout.endswith(f"({SHARDS} shards, 1 indexed yet)\n")
     assert (mounted.path / "shards" / "t4" / "t4-0.txt").read_bytes() == b"4 0\n"
@@ -141,6 +149,7 @@ def test_all_are_indexed_in_the_background(mount, tars, index):
     assert (info["generation"], info["shards_with_errors"], info["internal_errors"]) == (2, [], 0)
     assert os.readlink(mounted.path / "by-key" / "t7-3.txt") == "../shards/t7/t7-3.txt"
     wait_until(lambda: not beside(mounted))
+    wait_until(lambda: shards_in_stats(mounted, "indexed_") == SHARDS)
 
 
 def test_a_token_names_all_shards(mount, tars):

@@ -15,6 +15,8 @@ from touchfs.core.errors import FormatError
 COUNTS = MountCounts(
     since=1.7e9,
     workers=2,
+    shards=10,
+    indexed_shards=7,
     in_flight=3,
     lost_races=4,
     late_replies=5,
@@ -50,6 +52,7 @@ def test_prometheus_reads_what_was_counted():
     assert values["touchfs_requests_in_flight",] == 3
     assert [values[f"touchfs_{name}_total",] for name in ("lost_races", "late_replies", "internal_errors")] == [4, 5, 6]
     assert [values[f"touchfs_{name}_total",] for name in ("resends", "reloads")] == [7, 8]
+    assert [values[f"touchfs_{name}",] for name in ("shards", "indexed_shards")] == [10, 7]
     assert values["touchfs_start_time_seconds",] == 1.7e9
     histogram = families["touchfs_request_seconds"]
     assert histogram.type == "histogram"

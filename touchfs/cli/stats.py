@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 1.0
 # Metrics without labels, in the order of the table.
 _COUNTS = (
+    ("shards", "shards"),
+    ("indexed shards", "indexed_shards"),
     ("in flight", "requests_in_flight"),
     ("renderings", "renderings_total"),
     ("iterator steps", "iterator_steps_total"),

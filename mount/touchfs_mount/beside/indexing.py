@@ -28,6 +28,7 @@ from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 from touchfs_mount.beside.program import Program, finish, take_work
 from touchfs_mount.logs.logs import LogOptions
+from touchfs_mount.numbers.shard_counts import ShardCounts
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +56,11 @@ class Work:
 
 class BackgroundIndexer:
     """Starts the program, in the zygote. At most one runs at a time. Shards that are not compressed are indexed only
-    after somebody has asked for it.
+    after somebody has asked for it. `counts` says how far all are.
     """
 
     def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
+        self.counts = ShardCounts()
         self._options = options
         self._in_place = in_place
         self._in_memory = in_memory
@@ -83,6 +85,7 @@ class BackgroundIndexer:
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
         """Start the program if shards of a new generation of the dataset are not ready and none runs."""
         self._generation = dataset, log_options
+        self.counts.follow(dataset)
         self._deaths = self._has_given_up[0] = 0
         if self._program is not None and self._program.is_running:
             return
@@ -91,7 +94,10 @@ class BackgroundIndexer:
         self._start()
 
     def look(self) -> None:
-        """From time to time: start the program if somebody has asked for it by now, or if it has died."""
+        """From time to time: count what is indexed, and start the program if somebody has asked for it by now, or if it
+        has died.
+        """
+        self.counts.look()
         program = self._program
         if program is None:
             if self.is_asked and not self._was_asked:

@@ -11,6 +11,7 @@ from touchfs_mount.numbers.cells import BUSY_SINCE, FAILURES, LATE_REPLIES, LOST
 from touchfs_mount.numbers.log_level import LogLevel
 from touchfs_mount.numbers.recent_errors import RecentErrors
 from touchfs_mount.numbers.reloads import Reloads
+from touchfs_mount.numbers.shard_counts import ShardCounts
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.numbers.text import MountCounts
 
@@ -71,6 +72,7 @@ class MountFacts:
     known: KnownIterators
     problem: SharedText
     numbers: MountNumbers
+    shards: ShardCounts
     level: LogLevel
     metrics: str | None
 
@@ -84,6 +86,8 @@ class MountFacts:
         return MountCounts(
             since=self.since,
             workers=self.workers,
+            shards=self.shards.shards,
+            indexed_shards=self.shards.indexed,
             in_flight=busy + self.total(PARKED),
             lost_races=self.total(LOST_RACES),
             late_replies=self.total(LATE_REPLIES),

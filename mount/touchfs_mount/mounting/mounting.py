@@ -287,6 +287,7 @@ def _serving(
         known=KnownIterators(),
         problem=SharedText(),
         numbers=shared.numbers,
+        shards=request.indexer.counts,
         level=level,
         metrics=None if sockets is None else sockets.url,
     )

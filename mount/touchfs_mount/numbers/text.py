@@ -49,6 +49,8 @@ class MountCounts:
 
     since: float
     workers: int
+    shards: int
+    indexed_shards: int
     in_flight: int
     lost_races: int
     late_replies: int
@@ -68,6 +70,8 @@ def _metrics(totals: Totals, mount: MountCounts) -> Iterator[Metric]:
     yield Metric("touchfs_info", "gauge", "The version of touchfs.", [("", {"version": _VERSION}, 1)])
     yield _gauge("touchfs_start_time_seconds", "When the mount began, in seconds since 1970.", mount.since)
     yield _gauge("touchfs_workers", "Processes that serve requests.", mount.workers)
+    yield _gauge("touchfs_shards", "Shards of the dataset.", mount.shards)
+    yield _gauge("touchfs_indexed_shards", "Shards that are indexed.", mount.indexed_shards)
     yield Metric(
         "touchfs_requests_total",
         "counter",
