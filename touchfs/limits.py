@@ -6,6 +6,7 @@ Ranges of files are read piece by piece and need no limit. Data that must be in 
     json     a line of a JSONL file, or the metainfo of a sample, that is parsed
     decoded  a recording or matrix that can only be decoded as a whole
     window   the part decoded at a time of a recording that is decoded in parts
+    members  the list of the members of a tar while it is indexed: about 1 kB for each, and their names
 
 Recordings are decoded in child processes. One that takes over `decode_seconds` for a request is killed.
 
@@ -37,19 +38,20 @@ class Limits:
     """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path or a URL.
 
     `window`, `decode_seconds`, the two of the audio and `locations` are not in the `repr`: no index depends on the
-    first two, and `Options` hashes the others.
+    first two, and `Options` hashes the others. Nor is `members`, which is hashed unless it is the default.
     """
 
     json: int = 16 * 10**6
     decoded: int = 10**9
     window: int = field(default=4 * 10**6, repr=False)
     decode_seconds: float = field(default=5.0, repr=False)
+    members: int = field(default=4 * 10**9, repr=False)
     audio_root: str | None = field(default=None, repr=False)
     audio_was: str = field(default="", repr=False)
     locations: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("json", "decoded", "window"):
+        for name in ("json", "decoded", "window", "members"):
             if getattr(self, name) < 1:
                 raise UsageError(f"the limit `{name}` is a positive number of bytes, not {getattr(self, name)}")
         if not 0 < self.decode_seconds < inf:
@@ -76,6 +78,11 @@ def too_long(text: str, limit: int, kind: str = "JSON") -> str:
 def too_large(limit: int) -> str:
     """Return the message about data that is not decoded because it is over the limit."""
     return f"decoded it has over {limit:,} bytes: --max-decoded raises the limit"
+
+
+def too_many_members(limit: int) -> str:
+    """Return the message about a tar over the limit of members."""
+    return f"the list of its members takes over {limit:,} bytes of memory: --max-members raises the limit"
 
 
 def parse_size(text: str) -> int:

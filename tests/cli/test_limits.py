@@ -15,6 +15,8 @@ import pytest
 import soundfile
 from command import INSTALLED
 from memory import peak
+from range_server import range_server
+from tars import Endless
 
 from touchfs.containers.touchnet.layout import mmidx
 from touchfs.core.errors import UsageError
@@ -41,6 +43,20 @@ def write_large_line(path):
         for _ in range(LARGE // 10**6):
             file.write(b"x" * 10**6)
         file.write(b'"}\n' + line("last"))
+
+
+@pytest.mark.parametrize("limit", [20, 40])
+def test_members_without_end(here, limit):
+    """What the limit lets through is shown."""
+    with range_server() as server:
+        server.put("/endless.tar", Endless())
+        directory = f"{server.url}/endless.tar:shards/endless"
+        done, megabytes = peak(here, INSTALLED, "ls", "--max-members", f"{limit}M", directory)
+        report, _ = peak(here, INSTALLED, "cat", "--max-members", f"{limit}M", f"{directory}/ERROR.txt")
+    assert megabytes < BOUND
+    assert limit * 500 < done.stdout.count(b"\n") < limit * 1000
+    problem = f"the list of its members takes over {limit},000,000 bytes of memory: --max-members raises the limit"
+    assert problem in report.stdout.decode()
 
 
 @pytest.mark.parametrize("name", ["lines.jsonl", pytest.param("lines.jsonl.gz", marks=pytest.mark.variant)])

@@ -115,7 +115,7 @@ Example:
 @table_options
 @source_options
 @workers_option()
-@limit_options("json", "decoded")
+@limit_options("json", "decoded", "members")
 @progress_option
 def command(
     path: str,

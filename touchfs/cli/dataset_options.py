@@ -55,7 +55,7 @@ _REPEATED = frozenset(
     (
         *("sample_rate", "key_rule", "segments", "audio_root", "split", "features", "layout", "key_column"),
         *("sample_kind", "on_error", "allowed_locations", "scratch_dir", "lower_scratch_dir", "no_decompress"),
-        *("in_place", "trust", "max_json", "max_decoded", "storage_options", "options_file"),
+        *("in_place", "trust", "max_json", "max_decoded", "max_members", "storage_options", "options_file"),
     )
 )
 _FEATURES_FILE = "touchfs.features_file"
@@ -216,7 +216,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         multiple=True,
         help="Also trust indexes and states that USER wrote. [default: root, you; with --in-place the data's owner]",
     )
-    @limit_options("json", "decoded", "decode_seconds")
+    @limit_options("json", "decoded", "members", "decode_seconds")
     @progress_option
     @wraps(function)
     def command(

@@ -32,13 +32,19 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         return size
 
 
+def _shown_size(size: int) -> str:
+    """A size as users write it."""
+    return f"{size // 10**9}G" if size % 10**9 == 0 else f"{size // 10**6}M"
+
+
 def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=Size(1), default=f"{default // 10**6}M", show_default=True, help=description)
+    return click.option(name, type=Size(1), default=_shown_size(default), show_default=True, help=description)
 
 
 _LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
     "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
+    "members": _limit("--max-members", LIMITS.members, "Maximum memory for the list of the members of a tar."),
     "decode_seconds": click.option(
         "--decode-timeout",
         type=Seconds(0, min_open=True),
@@ -58,10 +64,11 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
         def command(
             max_json: int = LIMITS.json,
             max_decoded: int = LIMITS.decoded,
+            max_members: int = LIMITS.members,
             decode_timeout: float = LIMITS.decode_seconds,
             **others: Any,
         ) -> Any:
-            limits = Limits(max_json, max_decoded, decode_seconds=decode_timeout)
+            limits = Limits(max_json, max_decoded, decode_seconds=decode_timeout, members=max_members)
             return function(**others, limits=limits)
 
         decorated: Callable[..., Any] = command

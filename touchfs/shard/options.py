@@ -98,6 +98,7 @@ class Options:
         """The text that is hashed for the names of catalogs, so it never changes for the same options."""
         later = {
             "audio_root": self.limits.audio,
+            "members": None if self.limits.members == LIMITS.members else self.limits.members,
             "key_column": self.key_column,
             "layout": self.layout,
             "features": self.features,

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from touchfs.containers.lines.reader import lines, read_line
 from touchfs.containers.shar.order import CutIds, FieldOrder
-from touchfs.containers.tar.layout.members import Member, MemberType, members
+from touchfs.containers.tar.layout.members import Member, MemberType, bounded, members
 from touchfs.core.errors import FormatError
 from touchfs.core.json_text import parse_json
 from touchfs.core.progress import reached
@@ -139,7 +139,7 @@ class TarValues:
         value: Member | None = None
         try:
             size = self.file.size
-            for number, member in enumerate(members(self.file.read, size)):
+            for number, member in enumerate(bounded(members(self.file.read, size), self._limits.members)):
                 if number % _REPORT_EVERY == 0:
                     reached(member.offset, size)
                 if member.kind is MemberType.DIRECTORY:

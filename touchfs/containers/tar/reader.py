@@ -16,7 +16,7 @@ import numpy as np
 from touchfs.containers.tar.adopted.adopt import adopted_members
 from touchfs.containers.tar.layout.header import BLOCK
 from touchfs.containers.tar.layout.links import link_targets
-from touchfs.containers.tar.layout.members import Member, MemberType, ReadAhead, scan
+from touchfs.containers.tar.layout.members import Member, MemberType, ReadAhead, bounded, scan
 from touchfs.containers.tar.samples import ArchiveShard
 from touchfs.containers.tar.tar_sound import SUFFIXES, heads_prefetched, measure
 from touchfs.core.errors import FormatError
@@ -48,7 +48,8 @@ class TarShard(SingleFile, ArchiveShard[Member]):
         self.problems: list[str] = []
         self._sounds: dict[int, AudioInfo] = {}  # by the offset of the data
         try:
-            members = self._scan(adopted_members(path, self._file, options.limits) if adopt else None)
+            adopted = adopted_members(path, self._file, options.limits) if adopt else None
+            members = self._scan(adopted, options.limits.members)
         except BaseException:
             self.close()
             raise
@@ -101,15 +102,17 @@ class TarShard(SingleFile, ArchiveShard[Member]):
         pieces = holes.pack(member.size, member.pieces)
         return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces, written=written)
 
-    def _scan(self, adopted: Sequence[Member] | None) -> list[Member]:
-        """The files in the tar, each under its own name. A link becomes the file that it points to.
+    def _scan(self, adopted: Sequence[Member] | None, limit: int) -> list[Member]:
+        """The files in the tar, each under its own name. A link becomes the file that it points to. They take up to
+        `limit` bytes of memory.
 
         Raises FormatError if not even the first member can be read: then this is no tar.
         """
         found: list[Member] = []
         try:
             ahead = ReadAhead(self._file.read, self.size)
-            for member in scan(ahead) if adopted is None else heads_prefetched(adopted, self._file):
+            scanned = scan(ahead) if adopted is None else heads_prefetched(adopted, self._file)
+            for member in bounded(scanned, limit):
                 found.append(member)
                 if member.name[-5:].lower().endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
                     self._sounds[member.offset] = sound

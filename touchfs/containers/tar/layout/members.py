@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from touchfs.containers.tar.layout import sparse as tar_sparse
 from touchfs.containers.tar.layout.header import BLOCK, Header, parse_header, parse_pax
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Buffer
+from touchfs.limits import too_many_members
 
 Read = Callable[[int, int], Buffer]
 _Read = Callable[[int, int], bytes]
@@ -31,6 +32,9 @@ _Read = Callable[[int, int], bytes]
 EXTENSION_SIZE_MAX = 2**20
 # From a little more than the headers of a pair to a size that fits a processor's own cache.
 _READ_MIN, _READ_MAX = 2**11, 2**16
+
+# Memory that a member takes until its shard is indexed: itself, a letter of its name, and a piece of a sparse one.
+_MEMBER_SIZE, _LETTER_SIZE, _PIECE_SIZE = 1100, 8, 150
 
 _ZEROS = bytes(BLOCK)
 _GLOBAL, _LONG_NAME, _LONG_LINK, _OLD_SPARSE = b"g", b"L", b"K", b"S"
@@ -175,6 +179,18 @@ def scan(source: ReadAhead, offset: int = 0) -> Iterator[Member]:
         if not ended:
             raise FormatError("the tar ends inside a header", offset=offset)
         yield Member("", MemberType.GARBAGE, offset, offset, left, "", 0)
+
+
+def bounded(found: Iterable[Member], limit: int) -> Iterator[Member]:
+    """Yield members as long as to index all of them takes up to `limit` bytes of memory. Raises FormatError then."""
+    left = limit
+    for member in found:
+        left -= _MEMBER_SIZE + _LETTER_SIZE * (len(member.name) + len(member.link))
+        if member.pieces is not None:
+            left -= _PIECE_SIZE * len(member.pieces)
+        if left < 0:
+            raise FormatError(too_many_members(limit), offset=member.header_offset)
+        yield member
 
 
 def _extension(kind: bytes, read: _Read, offset: int, length: int) -> tuple[dict[bytes, bytes], str]:
