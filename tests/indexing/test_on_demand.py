@@ -1,5 +1,6 @@
 """A dataset that is opened as the list of its shards: each is indexed when somebody looks into it."""
 
+import fcntl
 import gzip
 import os
 import shutil
@@ -44,6 +45,10 @@ print(os.stat(shard.catalog).st_ino, flush=True)
 """
 
 
+# Indexes all, and gives way.
+_BACKGROUND = "import sys; from touchfs.indexing import open_dataset; open_dataset(sys.argv[1], gives_way=True)"
+
+
 @pytest.fixture(autouse=True)
 def index(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -55,6 +60,22 @@ def tars(tmp_path) -> Path:
     for name in "abc":
         write_tar(tmp_path / "tars" / f"{name}.tar", {f"{name}{i}.txt": f"{name}{i}".encode() for i in range(3)})
     return tmp_path / "tars"
+
+
+def test_a_shard_is_given_up_for_one_who_is_killed(tars, index):
+    """Whoever gives way waits for the one who has the turn, and then indexes it all the same."""
+    write_tar(tars / "big.tar", {f"{each}.txt": b"x" for each in range(50_000)})
+    catalog = next(each.catalog for each in list_dataset(str(tars)).listed if each.name == "big")
+    index.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with open(f"{catalog}.lock", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        running = subprocess.Popen([sys.executable, "-P", "-c", _BACKGROUND, tars])
+        wait_until(lambda: catalogs(index) == 3)
+        wait_until(lambda: b"locks_lock" in Path(f"/proc/{running.pid}/wchan").read_bytes())
+        assert not os.path.exists(f"{catalog}.background")
+    assert running.wait(60) == 0
+    assert catalogs(index) == 4
+    assert not [path for path in index.iterdir() if path.suffix == ".background"]
 
 
 def tree_of(dataset: Dataset) -> Tree:

@@ -20,13 +20,12 @@ from processes import children
 from range_server import range_server
 from slow import slow
 from small_disks import fill, small_disk
-from tars import write_tar
+from tars import Endless, write_tar
 from waiting import wait_until
-
-from touchfs.containers.tar.layout.header import build_header
 
 SHARDS = 8
 MEMBERS = 4
+MANY = 100_000
 
 
 @pytest.fixture(autouse=True)
@@ -249,6 +248,26 @@ def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
 
 
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
+def test_nobody_waits_for_the_background(mount, tars, index, end):
+    """Which may get no time from other processes: whoever wants the very shard that it indexes does that."""
+    write_tar(tars / "big.tar", {f"{each:06}.txt": b"%d\n" % each for each in range(MANY)})
+    lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
+    mounted = mount(tars, "--indexing", "background")
+    wait_until(lock.exists)
+    (pid,) = beside(mounted)
+    os.kill(pid, signal.SIGSTOP)
+    reader = subprocess.run(["cat", mounted.path / "shards/big/000007.txt"], stdout=subprocess.PIPE, timeout=60)
+    assert reader.stdout == b"7\n"
+    os.kill(pid, end)
+    wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS + MANY)
+    assert catalogs(index) == SHARDS + 1
+    wait_until(lambda: not beside(mounted))
+    left = [path.name for path in index.iterdir() if "background" in path.name]
+    assert left == ([lock.name] if end == signal.SIGKILL else [])  # who is killed holds no lock, but leaves its file
+    assert mounted.info()["internal_errors"] == 0
+
+
 def test_workers_that_are_killed_while_they_index(mount, tars, index):
     stem = catalog_of(tars, "t2")
     with locked(index, stem):
@@ -274,19 +293,6 @@ def test_a_shard_that_hangs_delays_no_other(mount, tars, tmp_path):
         assert waiting.poll() is None
         files.go_on()
         assert len(waiting.communicate()[0].split()) == MEMBERS
-
-
-class Endless(bytes):
-    """A tar of a petabyte: empty files, one after the other."""
-
-    def __len__(self) -> int:
-        return 1 << 50
-
-    def __getitem__(self, part: Any) -> Any:
-        start, stop, _ = part.indices(len(self))
-        block = build_header("x.txt", 0)
-        first = start % len(block)
-        return (block * ((stop - start) // len(block) + 2))[first : first + stop - start]
 
 
 def read_in_time(path: Path) -> bytes:

@@ -100,6 +100,24 @@ def stage(share: float, of: int = 1) -> Iterator[None]:
 
 
 @contextmanager
+def watched(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` a few times a second while the work inside makes progress. What it raises ends the work."""
+    outer, following = _current.get(), monotonic() + _SECONDS
+
+    def report(part: float) -> None:
+        nonlocal following
+        if outer is not None:
+            outer.reach(start + (1 - start) * part)
+        if monotonic() >= following:
+            look()
+            following = monotonic() + _SECONDS
+
+    start = 0.0 if outer is None else outer.part
+    with _entered(_Stage(report)):
+        yield
+
+
+@contextmanager
 def listening(listener: Listener, worth: int) -> Iterator[None]:
     """Report the progress of the work inside to a listener, which gets `worth` units in all."""
     heard = 0

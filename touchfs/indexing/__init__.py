@@ -57,6 +57,7 @@ def open_dataset(
     indexed_now: Callable[[str], None] | None = None,
     patience_seconds: float | None = None,
     below: str = "",
+    gives_way: bool = False,
 ) -> Dataset:
     """Open a dataset, and index the shards that are not indexed yet, or all with `force`.
 
@@ -72,7 +73,8 @@ def open_dataset(
     error.
 
     With `patience_seconds` a shard that does not answer for this long is not waited for. It is served as it was when it
-    was indexed; if it never was, it shows a text with the reason.
+    was indexed; if it never was, it shows a text with the reason. With `gives_way`, who looks into a shard meanwhile
+    does not wait for this process.
     """
     location = _checked(source, options)
     place, in_place = _place(location, in_place=in_place, in_memory=in_memory, must_keep=must_keep)
@@ -94,6 +96,7 @@ def open_dataset(
         indexed_now=indexed_now,
         silent=silent,
         below="" if below == "shards" else below,
+        gives_way=gives_way,
     )
     return _indexed(opening)
 

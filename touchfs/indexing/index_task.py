@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from touchfs.catalog.catalog import Catalog, Facts
-from touchfs.core import jobs
+from touchfs.core import jobs, progress
 from touchfs.core.errors import FormatError, TouchfsError, UntrustedError
 from touchfs.core.progress import Progress
 from touchfs.core.urls import shown
@@ -20,7 +21,7 @@ from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import is_notice
-from touchfs.posix.atomic import turn
+from touchfs.posix.atomic import is_taken, move, turn
 from touchfs.posix.trust import check_trusted_file
 from touchfs.registry.containers import Container
 from touchfs.registry.open import KnownShard
@@ -31,12 +32,14 @@ log = logging.getLogger(__name__)
 
 # Bytes of a shard above which its samples may be visited by several processes: less takes a second in one.
 _BIG = 1 << 23
+# Beside a catalog, one that is made for its place by a task that gives way.
+_GIVING_WAY_SUFFIX = ".background"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
     """A shard to index, whose files were seen with these fingerprints, and the path of its catalog. If it `raises`, it
-    is an error that the shard cannot be read now.
+    is an error that the shard cannot be read now. If it `gives_way`, others who want the shard do not wait for it.
     """
 
     path: str
@@ -47,6 +50,7 @@ class IndexTask:
     full: bool
     files: Files | None
     raises: bool = False
+    gives_way: bool = False
 
 
 def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
@@ -74,14 +78,14 @@ class IndexedShard(NamedTuple):
     is_damaged: bool
 
 
-def index_shards(tasks: Sequence[IndexTask], executor: Executor | None, progress: Progress) -> Iterator[IndexedShard]:
-    """Index shards, and yield for each the result of `index_shard`. `progress` is called with the bytes of shards."""
+def index_shards(tasks: Sequence[IndexTask], executor: Executor | None, listener: Progress) -> Iterator[IndexedShard]:
+    """Index shards, and yield for each the result of `index_shard`. `listener` is called with the bytes of shards."""
     sized = [(task, task.path, sum(file.size for file in (task.files or {}).values())) for task in tasks]
     # A shard with most of the bytes would keep one process busy when all others are done.
     whole_max = max(sum(size for _, _, size in sized) / 2, _BIG)
     big = [(task, size) for task, _, size in sized if size > whole_max]
-    yield from run_shards(index_shard, [each for each in sized if each[2] <= whole_max], executor, progress)
-    yield from jobs.run_sized(partial(index_shard, executor=executor), big, progress=progress)
+    yield from run_shards(index_shard, [each for each in sized if each[2] <= whole_max], executor, listener)
+    yield from jobs.run_sized(partial(index_shard, executor=executor), big, progress=listener)
 
 
 def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedShard:
@@ -92,22 +96,64 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedSha
     if found.facts is not None:
         return found.indexed(task, found.facts, is_new=False)
     make_place(os.path.dirname(task.catalog))
+    make = partial(
+        make_catalog,
+        task.path,
+        options=task.options,
+        files=found.files,
+        container=task.container,
+        full=task.full,
+        raises=task.raises,
+        adopt=not task.force,
+        executor=executor,
+    )
+    if task.gives_way:
+        made, is_new = _index_giving_way(task, make)
+        return found.indexed(task, made, is_new=is_new)
     with turn(task.catalog):
         facts = None if task.force else _look(task).facts
         if facts is not None:
             return found.indexed(task, facts, is_new=False)
-        facts = make_catalog(
-            task.path,
-            task.catalog,
-            task.options,
-            found.files,
-            task.container,
-            full=task.full,
-            raises=task.raises,
-            adopt=not task.force,
-            executor=executor,
-        )
+        facts = make(task.catalog)
     return found.indexed(task, facts, is_new=True)
+
+
+class _GivenUpError(Exception):
+    """Somebody else indexes the shard."""
+
+
+def _index_giving_way(task: IndexTask, make: Callable[[str], Facts]) -> tuple[Facts, bool]:
+    """The facts of a shard, and whether its catalog was made here: beside its place, with no turn for that until it is
+    complete. So nobody waits for a process of low priority. A shard is left to another process only once, as that may
+    be killed.
+    """
+    made = task.catalog + _GIVING_WAY_SUFFIX
+
+    def give_way() -> None:
+        if is_taken(task.catalog):
+            raise _GivenUpError
+
+    with turn(made):
+        try:
+            if (known := _look(task).facts) is not None:
+                return known, False
+            try:
+                with progress.watched(give_way):
+                    facts = make(made)
+            except _GivenUpError:
+                with turn(task.catalog):
+                    known = _look(task).facts
+                if known is not None:
+                    return known, False
+                facts = make(made)
+            with turn(task.catalog):
+                if (known := _look(task).facts) is not None:
+                    return known, False
+                move(made, task.catalog)
+            return facts, True
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(made)
 
 
 class _Look(NamedTuple):

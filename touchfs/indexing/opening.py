@@ -72,7 +72,7 @@ class Opening:
     the shards in order, of which a list may name one twice. `shards` has those whose catalogs are there, by path.
     `has_notes` is true if files of current shards have another ctime than before. `distrusted` are reasons why files of
     others are not used. `damaged` are damaged files of the index, of which the log has the first `warned`. `forms` are
-    decompressed forms of shards, to be held.
+    decompressed forms of shards, to be held. With `gives_way` others do not wait for this process.
     """
 
     source: Location
@@ -90,6 +90,7 @@ class Opening:
     indexed_now: Callable[[str], None] | None = None
     silent: Collection[str] = frozenset()
     below: str = ""
+    gives_way: bool = False
     known: DatasetFile = field(init=False)
     moved_from: str = field(init=False)
     unseen: set[str] = field(init=False)
@@ -380,6 +381,7 @@ class Opening:
                 self.full,
                 files,
                 raises,
+                self.gives_way,
             )
             for path, files in self._missing(seen).items()
         ]

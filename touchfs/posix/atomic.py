@@ -99,19 +99,28 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def move_into(path: Path, directory: Path) -> None:
-    """Move a complete file or directory on the same file system into a directory, where it replaces a file.
+    """Like `move`, under the same name into a directory."""
+    move(path, directory / path.name)
+
+
+def move(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Move a complete file or directory to another path on the same file system, where it replaces a file.
 
     Raises UnwritableError or SourceError.
     """
     try:
-        os.replace(path, directory / path.name)
-        sync(directory)
+        os.replace(path, target)
+        sync(Path(target).parent)
     except OSError as error:
-        raise write_error(error, f"cannot be written: {error.strerror or error}", directory / path.name) from error
+        raise write_error(error, f"cannot be written: {error.strerror or error}", target) from error
 
 
 def is_being_written(path: Path) -> bool:
     """True if a process is writing the file with this temporary name."""
+    return _is_locked(path)
+
+
+def _is_locked(path: str | os.PathLike[str]) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -186,6 +195,11 @@ def turn(path: str) -> Iterator[None]:
         with suppress(OSError):
             os.unlink(lock)  # before it is let go of: who waits for it makes another one
         os.close(descriptor)
+
+
+def is_taken(path: str) -> bool:
+    """True if a process has the turn to make the file at a path."""
+    return _is_locked(path + _LOCK_SUFFIX)
 
 
 def _take(lock: str) -> int:

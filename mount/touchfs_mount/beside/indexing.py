@@ -153,6 +153,7 @@ def main() -> None:
             in_memory=work.in_memory,
             preparing=_ReloadTrigger(work),
             patience_seconds=PATIENCE_SECONDS,
+            gives_way=True,
         )
     except TouchfsError as error:
         log.error("shards are not indexed: %s", error)
