@@ -23,7 +23,7 @@ INSTALLED = Path(sys.executable).with_name("touchfs")
 NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 # Commands that start a process for each CPU. That takes a second of processor, so tests of several processes say how
 # many. The examples of the help and of pages show what happens by default.
-PARALLEL = ("checksum", "convert", "index", "interleave", "meta put", "pack shar", "pack tar", "pack touch", "verify")
+PARALLEL = ("convert", "index", "interleave", "meta put", "pack shar", "pack tar", "pack touchnet", "verify")
 SAID = {"--jobs", "--num-workers", "--workers", "--dask", "--help", "-h"}
 
 

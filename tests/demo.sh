@@ -12,7 +12,7 @@ run() {
 
 demo() {
     run 'export XDG_CACHE_HOME=$DIR/cache XDG_STATE_HOME=$DIR/state'
-    run 'touchfs pack touch tests/data/speech/speech.jsonl $DIR/shards'
+    run 'touchfs pack touchnet tests/data/speech/speech.jsonl $DIR/shards'
     run 'touchfs mount $DIR/shards $DIR/mnt'
     run 'ls $DIR/mnt $DIR/mnt/shards'
     run 'find $DIR/mnt/shards | head'

@@ -254,7 +254,7 @@ def test_without_pyav(data: Path) -> None:
         sys.modules["av"] = None
         from touchfs.cli.main import main
         for name in ("list", "other"):
-            command = ["pack", "touch", name + ".jsonl", name, "--num-workers", "1", "--skip-bad"]
+            command = ["pack", "touchnet", name + ".jsonl", name, "--num-workers", "1", "--skip-bad"]
             sys.argv[1:] = command
             try:
                 main()

@@ -246,7 +246,17 @@ def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
     data.write_text("".join(lines))
 
     def start(output: str) -> subprocess.Popen[bytes]:
-        arguments = ["pack", "touch", "l.jsonl", output, "--num-utt-per-shard", "2", "--skip-bad", "--num-workers", "2"]
+        arguments = [
+            "pack",
+            "touchnet",
+            "l.jsonl",
+            output,
+            "--num-utt-per-shard",
+            "2",
+            "--skip-bad",
+            "--num-workers",
+            "2",
+        ]
         program = "import sys; from touchfs.cli.main import main; sys.exit(main())"
         command = [sys.executable, "-c", program, *arguments]
         return subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE)
@@ -293,7 +303,7 @@ def test_a_worker_outlives_its_parent(tmp_path: Path, monkeypatch: pytest.Monkey
     data = tmp_path / "l.jsonl"
     data.write_text("".join(f'{{"wav": "{i}.wav"}}\n' for i in range(6)))
     program = "import sys; from touchfs.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", "1"]
+    command = [sys.executable, "-c", program, "pack", "touchnet", "l.jsonl", "out", "--num-utt-per-shard", "1"]
     while not (tmp_path / "out").exists() or (tmp_path / "out/data.list").exists():  # it was killed too late
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         process = subprocess.Popen([*command, "--num-workers", "2"], cwd=tmp_path)

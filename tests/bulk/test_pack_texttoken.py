@@ -163,7 +163,7 @@ def test_tokenizers_that_are_none(tmp_path: Path) -> None:
 def test_without_the_library(tmp_path: Path, tokenizer: Path) -> None:
     write(tmp_path, [{"text": "hello"}])
     program = "import sys; sys.modules['tokenizers'] = None; from touchfs.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "pack", "touch", "l.jsonl", "out", "--datatypes", "texttoken"]
+    command = [sys.executable, "-c", program, "pack", "touchnet", "l.jsonl", "out", "--datatypes", "texttoken"]
     command += ["--tokenizer", str(tokenizer), "--skip-bad"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -20,7 +20,7 @@ def touchfs():
 def shards(touchfs, tmp_path_factory):
     """Three shards of the ten sentences, and their data.list."""
     place = tmp_path_factory.mktemp("speech") / "shards"
-    done = touchfs("pack", "touch", SPEECH / "speech.jsonl", place, "--num-utt-per-shard", "4")
+    done = touchfs("pack", "touchnet", SPEECH / "speech.jsonl", place, "--num-utt-per-shard", "4")
     assert (done.returncode, done.stderr) == (0, b"")
     return place
 

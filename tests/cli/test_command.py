@@ -19,15 +19,12 @@ from touchfs.cli.main import COMMANDS
 # What is run for each command, in a directory with `shards`, `t.tar` and `data.jsonl`.
 RUN = {
     "cat": [["cat", "shards:shards/000000000/numbers.txt"]],
-    "checksum": [["checksum", "shards"], ["checksum", "nothing"]],
-    "completion": [["completion", "bash"]],
     "convert": [["convert", "shards", "tars", "--to", "tar"]],
     "cp": [["cp", "shards:shards/000000000/numbers.wav", "copy.wav"]],
     "demo": [["demo", "demo"], ["demo", "demo"]],
     "doctor": [["doctor", "--state-dir"]],
     "index": [["index", "shards"], ["index", "shards"]],
     "info": [["info", "shards"], ["info", "shards", "--format", "json"]],
-    "install-helper": [["install-helper", "--directory", "nowhere"]],
     "interleave": [["interleave", "t.tar", "items"]],
     "iterate": [["iterate", "shards", "--shuffle", "1"]],
     "iterator": [
@@ -36,7 +33,6 @@ RUN = {
         ["iterator", "token", "shards", "train"],
     ],
     "ls": [["ls", "shards"], ["ls", "-l", "shards:shards/000000000"], ["ls", "no", "such"]],
-    "man": [["man", "pages"]],
     "manifest": [["manifest", "shards", "--kind", "filelist"]],
     "meta": [["meta", "get", "shards"]],
     "mount": [["mount", "shards", "mnt"], ["mount", "shards", "mnt"]],
@@ -44,12 +40,16 @@ RUN = {
     "prefetch": [["prefetch", "shards"]],
     "reload": [["mount", "shards", "mnt"], ["reload", "mnt"]],
     "serve": [["serve", "shards", "--http", "nonsense"]],
+    "setup": [
+        ["setup", "completion", "bash"],
+        ["setup", "helper", "--directory", "nowhere"],
+        ["setup", "man", "pages"],
+    ],
     "stat": [["stat", "shards:shards/000000000/numbers.wav"]],
-    "stats": [["mount", "shards", "mnt"], ["stats", "mnt"]],
-    "status": [["mount", "shards", "mnt"], ["status", "mnt"]],
+    "status": [["mount", "shards", "mnt"], ["status", "mnt"], ["status", "--stats", "mnt"]],
     "storage": [["index", "shards"], ["storage", "ls"]],
     "umount": [["mount", "shards", "mnt"], ["umount", "mnt"], ["umount", "mnt"]],
-    "verify": [["verify", "shards"]],
+    "verify": [["verify", "--write", "shards"], ["verify", "--write", "nothing"], ["verify", "shards"]],
 }
 
 # Process ids, times, and identifiers.

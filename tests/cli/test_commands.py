@@ -29,7 +29,7 @@ def tree(path):
 
 class TestPack:
     def test_makes_shards_and_says_how_many(self, here, text):
-        assert text("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "4") == (
+        assert text("pack", "touchnet", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "4") == (
             "out: 3 shards, 10 samples"
         )
         assert (here / "out" / "data.list").read_text() == "".join(
@@ -38,7 +38,9 @@ class TestPack:
 
     def test_workers_make_no_difference(self, here, text):
         for workers in "12":
-            text("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "2", "--num-workers", workers)
+            text(
+                "pack", "touchnet", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "2", "--num-workers", workers
+            )
             os.rename("out", workers)
         assert tree(here / "1") == tree(here / "2")
 
@@ -157,7 +159,7 @@ class TestCat:
             file.setparams((1, 2, 16000, 0, "NONE", ""))
             file.writeframes(os.urandom(3_000_000))
         Path("long.jsonl").write_text('{"key": "long", "wav": "long.wav"}')
-        text("pack", "touch", "long.jsonl", "out")
+        text("pack", "touchnet", "long.jsonl", "out")
         assert touchfs("cat", "out:shards/000000000/long.wav").stdout == Path("long.wav").read_bytes()
 
 
@@ -339,7 +341,7 @@ class TestInfo:
             for i in range(120)
         ]
         Path("five.jsonl").write_text("\n".join(lines))
-        text("pack", "touch", "five.jsonl", "five", "--num-utt-per-shard", "60")
+        text("pack", "touchnet", "five.jsonl", "five", "--num-utt-per-shard", "60")
         told = json.loads(text("info", "--json", "five"))
         assert told["samples"] == 120
         assert told["hours"] == pytest.approx(120 * 5 / 3600, abs=0.0001)
@@ -444,7 +446,7 @@ class TestNames:
         key = "\x1b[31mred\nline"
         shutil.copy(SPEECH / "wav" / "01.wav", "a.wav")
         Path("l.jsonl").write_text(json.dumps({"key": key, "wav": "a.wav"}))
-        text("pack", "touch", "l.jsonl", "out")
+        text("pack", "touchnet", "l.jsonl", "out")
         assert text("ls", "out:shards/000000000").splitlines()[0] == "%1B[31mred%0Aline.json"
         assert (
             r"user.touchfs.key:      \u001b[31mred\nline"

@@ -7,7 +7,7 @@ import pytest
 from command import TOUCHFS
 
 ASK = """
-    source <(touchfs completion bash)
+    source <(touchfs setup completion bash)
     complete -p touchfs
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
     _touchfs_completion touchfs 2> /dev/null
@@ -44,4 +44,4 @@ def test_bash_completes(words, found):
 
 @pytest.mark.parametrize(("shell", "line"), [("zsh", "#compdef touchfs"), ("fish", "function _touchfs_completion;")])
 def test_scripts_of_other_shells(text, shell, line):
-    assert text("completion", shell).startswith(line)
+    assert text("setup", "completion", shell).startswith(line)

@@ -69,7 +69,7 @@ def test_the_lists_of_samples_too(evil, text):
 
 def test_a_data_list_too(here, text):
     out = f"out\x1b{EVIL[:4]}"
-    text("pack", "touch", SPEECH / "speech.jsonl", out)
+    text("pack", "touchnet", SPEECH / "speech.jsonl", out)
     assert (here / out / "data.list").read_text() == "000000000 audio+metainfo\n"
 
 

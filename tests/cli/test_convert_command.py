@@ -227,7 +227,7 @@ def test_a_killed_conversion_goes_on(touchfs, shards, here, kind, kills):
 
 def test_an_output_with_spaces_says_where_touchnet_reads_it_from(text, shards, data):
     remark = "my out/data.list names the shards relative to itself: TouchNet reads it from there, after `cd 'my out'`"
-    told = text("pack", "touch", "data.jsonl", "my out", "--num-utt-per-shard", "5")
+    told = text("pack", "touchnet", "data.jsonl", "my out", "--num-utt-per-shard", "5")
     assert told.splitlines() == ["my out: 2 shards, 10 samples", remark]
     assert Path("my out/data.list").read_text() == "000000000 audio+metainfo\n000000001 audio+metainfo\n"
     assert text("info", "my out").splitlines()[1] == text("info", "my out/data.list").splitlines()[1]

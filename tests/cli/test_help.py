@@ -41,7 +41,7 @@ def data(text, tmp_path_factory):
         '{"image": {"type": "Image"}, "label": {"type": "ClassLabel", "names": ["cat"]}}'
     )
     make_wds_tar(place / "mint/00000.tar", [mint_sample(0)])
-    text("pack", "touch", "data.jsonl", "shards", cwd=place)
+    text("pack", "touchnet", "data.jsonl", "shards", cwd=place)
     return place
 
 
@@ -137,6 +137,23 @@ def test_a_group_alone_shows_its_help(text, touchfs, names):
 def test_the_nearest_commands_are_named(touchfs, typed, answer):
     done = touchfs(*typed)
     assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", f"{answer}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "now"),
+    [
+        (["stats", "mnt", "--watch"], "touchfs stats", "touchfs status --stats mnt --watch"),
+        (["checksum", "my data"], "touchfs checksum", "touchfs verify --write 'my data'"),
+        (["completion", "bash"], "touchfs completion", "touchfs setup completion bash"),
+        (["man", "pages"], "touchfs man", "touchfs setup man pages"),
+        (["install-helper"], "touchfs install-helper", "touchfs setup helper"),
+        (["pack", "touch", "--help"], "touchfs pack touch", "touchfs pack touchnet --help"),
+    ],
+)
+def test_an_old_name_tells_the_new_one(touchfs, typed, name, now):
+    done = touchfs(*typed)
+    told = f"touchfs: `{name}` has another name now: {now}\n"
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", told)
 
 
 def test_the_version(text):

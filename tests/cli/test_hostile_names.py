@@ -27,7 +27,6 @@ from touchfs.format.wav import build_header
 # name of a file that is not there, `{o}` a new path.
 CALLS = {
     "cat": ["{d}:shards/{n}", "{d}:manifests/left_out.txt", "{d}:shards/keys/ERROR.txt", "{n}"],
-    "checksum": ["{d} --jobs 1"],
     "convert": ["{d} {o} --to tar --jobs 1", "{n} {o} --to tar"],
     "cp": ["-r {d}:shards {o}", "{d}:{n} {o}"],
     "demo": ["{o}", "{d}"],
@@ -46,20 +45,19 @@ CALLS = {
     "manifest": ["{d} {o} --kind nemo", "{d} {o} --kind kaldi", "{d} --kind nemo"],
     "meta": ["get {d}", "put {d}"],
     "mount": ["{d} {d}/{n}", "{n} {o}", "{d} {m}"],
-    "pack": ["touch {d}/keys.jsonl {o} --jobs 1", "tar {d}/keys.jsonl {o} --jobs 1", "touch {n} {o}"],
+    "pack": ["touchnet {d}/keys.jsonl {o} --jobs 1", "tar {d}/keys.jsonl {o} --jobs 1", "touchnet {n} {o}"],
     "prefetch": ["{d}", "{n}"],
     "reload": ["{m}", "{n}"],
     "serve": ["{d} --http {n}", "{n}"],
     "stat": ["{d}:shards", "{d}:shards/{n}", "{m}"],
-    "stats": ["{m}", "{n}"],
-    "status": ["", "{m}", "{m} --json", "{n}"],
+    "status": ["--stats {m}", "--stats {n}", "", "{m}", "{m} --json", "{n}"],
     "storage": ["ls", "ls --json", "prune --keep 0 --dry-run"],
     "umount": ["{d}", "{n}"],
-    "verify": ["{d} --jobs 1", "{t} --jobs 1 --json"],
+    "verify": ["{d} --write --jobs 1", "{d} --jobs 1", "{t} --jobs 1 --json"],
 }
 # Commands that write nothing about data.
 WAV = build_header(200, 8000) + bytes(200)
-OWN = {"completion", "install-helper", "man"}
+OWN = {"setup"}
 
 
 def test_each_command_is_called():

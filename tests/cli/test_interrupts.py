@@ -42,7 +42,7 @@ def packing(samples):
     def run(shards, *options):
         size = ("--num-utt-per-shard", f"{16_000 // shards}")
         with subprocess.Popen(
-            [INSTALLED, "pack", "touch", samples, "out", *size, "--jobs", "2", *options],
+            [INSTALLED, "pack", "touchnet", samples, "out", *size, "--jobs", "2", *options],
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

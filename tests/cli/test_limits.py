@@ -278,7 +278,7 @@ def test_pack_refuses_a_recording_that_decodes_to_too_much(shar, touchfs, here):
     subprocess.run(["tar", "-xf", shar / "recording.000000.tar", "cut.flac"], check=True)
     (here / "data.jsonl").write_text('{"key": "cut", "wav": "cut.flac"}\n')
     done, megabytes = peak(
-        here, INSTALLED, "pack", "touch", "data.jsonl", "out", "--num-workers", "1", "--max-decoded", "20M"
+        here, INSTALLED, "pack", "touchnet", "data.jsonl", "out", "--num-workers", "1", "--max-decoded", "20M"
     )
     assert done.returncode == 1
     assert b"line 1: " in done.stderr
@@ -294,7 +294,7 @@ def test_pack_names_a_large_line(here, touchfs, text):
         for _ in range(LARGE // 10**6):
             file.write(b"x" * 10**6)
         file.write(b"\r\n" + json.dumps({"key": "b", **wav}).encode())
-    arguments = ["pack", "touch", "data.jsonl", "out", "--num-workers", "1"]
+    arguments = ["pack", "touchnet", "data.jsonl", "out", "--num-workers", "1"]
     done, megabytes = peak(here, INSTALLED, *arguments)
     assert done.returncode == 1
     assert b"data.jsonl: line 2: the line has over 16,000,000 bytes" in done.stderr

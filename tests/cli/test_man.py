@@ -14,7 +14,7 @@ from touchfs.cli.mount_helper import command as mount_helper
 @pytest.fixture(scope="module")
 def pages(touchfs, tmp_path_factory):
     place = tmp_path_factory.mktemp("man")
-    done = touchfs("man", place)
+    done = touchfs("setup", "man", place)
     assert (done.returncode, done.stderr) == (0, b"")
     return place
 
@@ -61,7 +61,7 @@ def test_the_helper_of_mount_has_a_page_for_administrators(pages):
 
 
 def test_lines_that_begin_as_requests_are_text():
-    from touchfs.cli.man import _escaped
+    from touchfs.cli.manual_pages import _escaped
 
     for line in (".touchfs/errors", "'quoted'", "a\\b-c"):
         page = f".TH X 1\n.SH Y\n{_escaped(line)}\n"

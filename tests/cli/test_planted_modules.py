@@ -47,7 +47,7 @@ def test_by_no_command(here):
     run("info", "data")
     run("index", "--force", "--jobs", "2", ".", cwd=here / "data")
     run("cat", "data:shards/b/line-7.json")
-    run("pack", "touch", SPEECH / "speech.jsonl", "shards", "--num-utt-per-shard", "4", "--num-workers", "2")
+    run("pack", "touchnet", SPEECH / "speech.jsonl", "shards", "--num-utt-per-shard", "4", "--num-workers", "2")
     run("meta", "put", "--jobs", "2", "shards", input=run("meta", "get", "shards").replace(b"Good", b"Bad"))
 
 

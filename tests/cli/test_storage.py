@@ -205,8 +205,8 @@ def test_an_index_of_a_url_is_listed_and_is_never_gone(home):
 
 def test_checksums_and_a_journal_belong_to_their_dataset(home):
     data = home / "data"
-    run("checksum", "--jobs", "1", data / "kept")
-    run("checksum", "--jobs", "1", data / "moved")
+    run("verify", "--write", "--jobs", "1", data / "kept")
+    run("verify", "--write", "--jobs", "1", data / "moved")
     for path in (home / "cache").rglob("*.crc32c"):
         os.utime(path, (0, 0))
     assert run("storage", "prune").strip() == "0 bytes in 0 items"

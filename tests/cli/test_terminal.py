@@ -44,7 +44,7 @@ class TestProgress:
         assert "indexing own [red]" in drawn and re.search(r"([\d.]+ kB) of \1", drawn)
 
     def test_packing_too(self, here):
-        out, drawn, status = on_a_terminal("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-workers", "1")
+        out, drawn, status = on_a_terminal("pack", "touchnet", SPEECH / "speech.jsonl", "out", "--num-workers", "1")
         assert (out, status) == (b"out: 1 shard, 10 samples\n", 0)
         assert "packing" in drawn and "10 of 10 samples" in drawn
 

@@ -47,7 +47,7 @@ def test_shards_are_indexed_there(dask, tars):
     assert run("index", tars).stdout == f"{tars}: 6 shards, 120 samples; indexed already\n"
     done = invoke("convert", tars, tars.parent / "tar", "--to", "tar", "--dask", dask.address)
     assert done.exception is None, done
-    assert invoke("checksum", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
+    assert invoke("verify", "--write", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
 
 
 def test_tls_by_the_configuration_of_dask(tars, tmp_path):
@@ -71,7 +71,7 @@ def test_a_scheduler_that_is_started_here(tars):
 
 def test_a_task_that_fails_there_is_one_line(dask, tmp_path):
     (tmp_path / "l.jsonl").write_text('{"wav": "no.wav"}\n{"wav": "nor.wav"}\n')
-    words = ["pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", dask.address]
+    words = ["pack", "touchnet", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", dask.address]
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert ".wav: no such file; fix it and pack again" in done.stderr

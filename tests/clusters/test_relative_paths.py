@@ -47,7 +47,7 @@ def command(*arguments, told=False, cwd=".", **options):
 def packed_once(tmp_path_factory):
     """Three shards, whose `data.list` has relative lines; and what a conversion of them makes here."""
     place = tmp_path_factory.mktemp("packed")
-    command("pack", "touch", SPEECH / "speech.jsonl", "packed", "--num-utt-per-shard", 4, cwd=place)
+    command("pack", "touchnet", SPEECH / "speech.jsonl", "packed", "--num-utt-per-shard", 4, cwd=place)
     assert (place / "packed/data.list").read_text().startswith("packed/000000000 ")
     command("convert", "packed", "converted", *TO_TAR, cwd=place)
     return place

@@ -53,8 +53,8 @@ def read(size: int) -> bytes:
     sleep(1)
 ''',
     "touchfs/cli/__init__.py": '"""Commands."""\n',
-    "touchfs/cli/main.py": '"""All commands."""\nSECTIONS = {"Set up": {"install-helper": "Help."}}\n',
-    "touchfs/cli/install_helper.py": '"""A command."""\n\n\ndef command():\n    """Do it."""\n',
+    "touchfs/cli/main.py": '"""All commands."""\nSECTIONS = {"Set up": {"setup": "Help."}}\n',
+    "touchfs/cli/setup.py": '"""A command."""\n\n\ndef command():\n    """Do it."""\n',
     "tests/test_reader.py": "import time\n\n\ndef test_it(chance):\n    time.sleep(chance.random())\n",
 }
 # These rules have lists of files and modules of the checkout, which the texts above are not.
@@ -94,7 +94,7 @@ BROKEN = [
     (commands, {"touchfs/cli/copy.py": module("def command(): pass")}, ["touchfs/cli/copy.py:2"]),
     (
         commands,
-        {"touchfs/cli/main.py": module("SECTIONS = {'Set up': {'install-helper': ''}, 'Look': {'cp': ''}}")},
+        {"touchfs/cli/main.py": module("SECTIONS = {'Set up': {'setup': ''}, 'Look': {'cp': ''}}")},
         ["touchfs/cli/main.py:2"],
     ),
     (distribution, {"docs/reading.md": "# Reading\n\n`pip install 'touchfs[zstd]'`"}, ["docs/reading.md:3"]),

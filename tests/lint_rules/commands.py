@@ -22,7 +22,7 @@ def commands(sources: Sequence[Source]) -> Iterator[Fault]:
         for node in source.tree.body if source.path == MAIN else ():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SECTIONS":
                 sections, line = ast.literal_eval(node.value).values(), node.lineno
-                listed = {name.replace("-", "_") for section in sections for name in section}
+                listed = {name for section in sections for name in section}
     for name in defined.keys() - listed:
         yield Fault(*defined[name], f"SECTIONS of {MAIN} does not name this command: add it")
     for name in listed - defined.keys():

@@ -21,7 +21,7 @@ from touchfs.containers.touchnet.writer import TouchNetWriter
 def speech(tmp_path_factory) -> Path:
     """The recordings of tests/data, in three shards."""
     output = tmp_path_factory.mktemp("speech") / "shards"
-    done = touchfs("pack", "touch", SPEECH / "speech.jsonl", output, "--num-utt-per-shard", 4)
+    done = touchfs("pack", "touchnet", SPEECH / "speech.jsonl", output, "--num-utt-per-shard", 4)
     assert done.returncode == 0, done.stderr
     return output
 

@@ -365,7 +365,7 @@ def test_an_index_in_memory_is_that_of_all_processes(mount, tars, index, how, mo
 
 
 def test_segments_of_one_shard(mount, tmp_path):
-    done = touchfs("pack", "touch", SPEECH / "speech.jsonl", tmp_path / "speech", "--num-utt-per-shard", 4)
+    done = touchfs("pack", "touchnet", SPEECH / "speech.jsonl", tmp_path / "speech", "--num-utt-per-shard", 4)
     assert done.returncode == 0
     mounted = mount(tmp_path / "speech", "--indexing", "touch")
     shard = sorted(os.listdir(mounted.path / "segments"))[0]

@@ -75,7 +75,7 @@ def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(place):
     recipe = re.findall(r"^    postrotate\n(.*?)^    endscript$", page, re.MULTILINE | re.DOTALL)[0]
     script = f"""
         mkdir -p log old a b c d
-        touchfs install-helper > /dev/null
+        touchfs setup helper > /dev/null
         touchfs mount shards a --log-file log/a
         touchfs shards b -o log_file={place}/log/b
         mount -t touchfs -o log_file={place}/log/c shards c
@@ -96,10 +96,10 @@ def test_doctor_knows_the_helper(place):
     script = """
         doctor() { touchfs doctor | grep mount.touchfs; }
         doctor
-        touchfs install-helper > /dev/null; doctor
+        touchfs setup helper > /dev/null; doctor
         ln -sf /missing/touchfs /sbin/mount.touchfs; doctor
     """
-    advice = "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper"
+    advice = "for `mount -t touchfs` and /etc/fstab, as root: touchfs setup helper"
     missing, good, dangling = output(run_on_machine, place, script).splitlines()
     assert missing.split(maxsplit=2) == ["note", "mount.touchfs", f"is not installed: {advice}"]
     assert good.split(maxsplit=2) == ["ok", "mount.touchfs", f"/sbin/mount.touchfs runs {os.path.realpath(INSTALLED)}"]
@@ -156,7 +156,7 @@ def test_the_exit_status_passes_through_mount(machine, place, kind):
 def test_flags_of_helpers(place):
     """-f checks only; -n, -s, -v have no effect; -N mounts in another namespace, and nowhere else."""
     script = """
-        touchfs install-helper > /dev/null
+        touchfs setup helper > /dev/null
         mount -f -n -s -v -t touchfs -o ro,workers=2 shards mnt
         mount.touchfs shards mnt -sfnv -t fuse.touchfs -o ro
         ! mount -f -t touchfs -o nonsense=1 shards mnt 2> /dev/null

@@ -51,7 +51,7 @@ def test_a_mount_and_commands(locale, locales, mount, tmp_path, monkeypatch):
     (iterator / "spec").write_text('{"output": "json", "batch": 1}')
     (iterator / "reset").write_text("1")
     assert "grüße" in {json.loads((iterator / "next").read_bytes())["key"] for _ in range(2)}
-    assert touchfs("stats", mounted.path).returncode == 0
+    assert touchfs("status", "--stats", mounted.path).returncode == 0
     file = f"{tmp_path / 'shards'}:shards/a/grüße.json"
     for command in (["stat", file], ["cat", file], ["ls", file], ["info", str(tmp_path / "shards")]):
         done = subprocess.run([TOUCHFS, *command], capture_output=True, check=False)

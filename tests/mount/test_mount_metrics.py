@@ -127,7 +127,7 @@ def test_wrong_options(speech, tmp_path, options, error):
 
 
 def as_json(mounted: Mount) -> Any:
-    done = touchfs("stats", mounted.path, "--json")
+    done = touchfs("status", "--stats", mounted.path, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -139,7 +139,7 @@ def test_the_command_shows_them(mount, speech):
     found = as_json(mounted)
     assert found["operations"]["lookup"]["count"] == found["touchfs_requests_total"]["lookup"]
     assert 0 < found["operations"]["read"]["p50"] <= found["operations"]["read"]["p99"]
-    shown = touchfs("stats", mounted.path).stdout
+    shown = touchfs("status", "--stats", mounted.path).stdout
     assert shown.startswith("operation ")
     titles = {line[:16].strip() for line in shown.splitlines()}
     assert {"open", "read", "lookup", "bytes read", "iterator steps"} <= titles
@@ -148,7 +148,10 @@ def test_the_command_shows_them(mount, speech):
 def test_the_command_shows_rates(mount, speech):
     mounted = mount(speech)
     watching = subprocess.Popen(
-        [TOUCHFS, "stats", mounted.path, "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [TOUCHFS, "status", "--stats", mounted.path, "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert watching.stdout is not None
     assert watching.stdout.readline().split()[:3] == ["operation", "requests", "/s"]
@@ -158,12 +161,12 @@ def test_the_command_shows_rates(mount, speech):
 
 
 class Watching:
-    """`touchfs stats --watch` on a terminal of some rows."""
+    """`touchfs status --stats --watch` on a terminal of some rows."""
 
     def __init__(self, mounted: Mount, rows: int) -> None:
         self._terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, 80, 0, 0))
-        command = [TOUCHFS, "stats", mounted.path, "--watch"]
+        command = [TOUCHFS, "status", "--stats", mounted.path, "--watch"]
         self.process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"})
         os.close(theirs)
         self._drawn = ""
@@ -219,5 +222,5 @@ def test_the_end_of_a_mount_ends_the_watch(mount, speech):
 
 
 def test_where_nothing_is_mounted(tmp_path):
-    done = touchfs("stats", tmp_path)
+    done = touchfs("status", "--stats", tmp_path)
     assert (done.returncode, done.stderr) == (1, f"touchfs: {tmp_path}: touchfs is not mounted here\n")

@@ -37,7 +37,7 @@ def unwritable(path: Path) -> Iterator[Path]:
 @pytest.fixture
 def shards(tmp_path) -> Path:
     path = tmp_path / "shards"
-    assert touchfs("pack", "touch", SPEECH / "speech.jsonl", path, "--num-utt-per-shard", 4).returncode == 0
+    assert touchfs("pack", "touchnet", SPEECH / "speech.jsonl", path, "--num-utt-per-shard", 4).returncode == 0
     (path / "data.list").unlink()
     (path / "000000002").rename(tmp_path / "later")
     return path

@@ -152,7 +152,7 @@ def test_another_user_serves_it(speech, tmp_path, descriptor):
 
 AUTOMOUNT = """
     mount -t tmpfs none /run
-    touchfs install-helper > /dev/null
+    touchfs setup helper > /dev/null
     mkdir auto direct
     printf '%s\\n' "$PWD/auto /etc/auto.speech --timeout=1" "/- /etc/auto.direct --timeout=1" > /etc/auto.master
     printf '%s\\n' "ours -fstype=touchfs,ro :$1" "theirs -fstype=fuse.touchfs,ro,noexec :$1" \\

@@ -76,8 +76,8 @@ def test_a_dead_mount_is_named(mount, speech):
     mounted.crash()
     found, status = status_of(mounted.path)
     assert (found["health"], found["info"], status) == ("dead", {}, 1)
-    for command in ("stats", "reload"):
-        done = touchfs(command, mounted.path)
+    for command in (["status", "--stats"], ["reload"]):
+        done = touchfs(*command, mounted.path)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert done.stderr.endswith("dead: its daemon is gone; `touchfs umount --lazy` removes it\n")
     assert touchfs("umount", "--lazy", mounted.path).returncode == 0
@@ -131,7 +131,7 @@ def test_a_mount_that_hangs_takes_no_time_from_others(mount, speech):
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("command", ["stats", pytest.param("reload", marks=pytest.mark.variant)])
+@pytest.mark.parametrize("command", ["status --stats", pytest.param("reload", marks=pytest.mark.variant)])
 def test_no_command_waits_for_a_mount_that_hangs(mount, speech, command):
     mounted = mount(speech)
     processes = mounted.processes()
@@ -139,7 +139,7 @@ def test_no_command_waits_for_a_mount_that_hangs(mount, speech, command):
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
         # Not in a `with`: a process that does wait could not be killed before the mount goes on.
-        waiting = subprocess.Popen([TOUCHFS, command, mounted.path], stderr=subprocess.PIPE, text=True)
+        waiting = subprocess.Popen([TOUCHFS, *command.split(), mounted.path], stderr=subprocess.PIPE, text=True)
         _, error = waiting.communicate(timeout=60)
     finally:
         for pid in processes:
@@ -165,8 +165,8 @@ def test_the_mount_of_another_user_is_named_and_is_no_problem(speech):
             shown = as_stranger("status")
             assert (shown.returncode, shown.stderr) == (0, "")
             assert "  health      another user's\n" in shown.stdout
-            for command in ("stats", "reload"):
-                done = as_stranger(command)
+            for command in (["status", "--stats"], ["reload"]):
+                done = as_stranger(*command)
                 wanted = f"touchfs: {path}: this is the mount of root: run the command as root\n"
                 assert (done.returncode, done.stderr) == (1, wanted)
             for options in ([], ["--lazy"], ["--abort"]):
@@ -248,7 +248,7 @@ def test_bind_mounts_of_a_mount(mount, speech, tmp_path):
     assert {str(mounted.path), str(whole)} <= set(listed)
     assert str(part) not in touchfs("doctor").stdout
     refused = f"touchfs: {part}: only a part of the mount at {mounted.path} is mounted here\n"
-    for command in (["status"], ["stats"], ["reload"], ["umount", "--abort"]):
+    for command in (["status"], ["status", "--stats"], ["reload"], ["umount", "--abort"]):
         done = touchfs(*command, part)
         assert (done.returncode, done.stderr) == (1, refused)
     assert status_of(whole)[0]["health"] == "answers"

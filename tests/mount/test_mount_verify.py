@@ -20,7 +20,7 @@ LARGE = 70 << 20
 def source(tmp_path):
     place = tmp_path / "set"
     write_tar(place / "small.tar", SMALL)
-    assert touchfs("checksum", place).returncode == 0
+    assert touchfs("verify", "--write", place).returncode == 0
     return place
 
 
@@ -51,7 +51,7 @@ def large(tmp_path_factory):
     """A shard of large files, with checksums. One is damaged at its end, one at its beginning, and one not."""
     place = tmp_path_factory.mktemp("large")
     write_tar(place / "large.tar", {"end.bin": bytes(LARGE), "begin.bin": b"b" * LARGE, "good.bin": b"y" * LARGE})
-    assert touchfs("checksum", place).returncode == 0
+    assert touchfs("verify", "--write", place).returncode == 0
     flip_byte(place / "large.tar", 512 + LARGE - 1)
     flip_byte(place / "large.tar", 512 + LARGE + 512 + 1)
     return place
@@ -93,7 +93,7 @@ def test_without_checksums_it_is_refused(source, tmp_path):
     done = touchfs("mount", source, tmp_path / "mnt", "--verify")
     assert done.returncode == 2
     assert done.stderr == (
-        f"touchfs: {source}: --verify: 1 shard without checksums, new for one: `touchfs checksum` writes them\n"
+        f"touchfs: {source}: --verify: 1 shard without checksums, new for one: `touchfs verify --write` writes them\n"
     )
 
 

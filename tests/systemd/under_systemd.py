@@ -61,7 +61,7 @@ echo "end"
 @pytest.mark.soak
 def test_the_service_starts_reloads_restarts_and_stops(as_root, tmp_path):
     point, output, script = tmp_path / "mnt", tmp_path / "output", tmp_path / "script"
-    subprocess.run([INSTALLED, "pack", "touch", SPEECH, tmp_path / "shards"], check=True, capture_output=True)
+    subprocess.run([INSTALLED, "pack", "touchnet", SPEECH, tmp_path / "shards"], check=True, capture_output=True)
     (tmp_path / "speech.env").write_text(
         f"SOURCE={tmp_path}/shards\nMOUNTPOINT={point}\n"
         f"OPTIONS=--workers 2 --stuck-seconds 1 --no-index-cache --state-dir {tmp_path}/state\n"

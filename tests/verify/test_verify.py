@@ -72,7 +72,7 @@ def test_every_kind_of_shard_is_right_when_it_is_new(kinds):
 
 
 def test_a_changed_byte_is_found_by_its_checksum(tars):
-    done = run("checksum", tars)
+    done = run("verify", "--write", tars)
     assert (done.returncode, done.stdout) == (
         0,
         f"36 checksums written, {3 * sum(map(len, FILES.values())):,} bytes read\n",
@@ -249,8 +249,8 @@ def test_checksums_that_cannot_be_kept_are_an_error(tars):
     run("index", tars)
     os.chmod(index_directory(), 0o777)
     try:
-        for command in ("checksum", "index"):
-            done = run(command, tars, "--force")
+        for command in (["verify", "--write"], ["index"]):
+            done = run(*command, tars, "--force")
             assert done.returncode == 1
             assert "others may write to this directory" in done.stderr
         assert run("verify", tars).stdout.endswith(" 0 with a checksum: no problem\n")
@@ -290,7 +290,7 @@ def test_checksums_of_another_version_of_the_data_are_not_used(tars):
     assert [verdict.problems for verdict in found] == [
         [
             "shards/a: was changed after its checksums were written: "
-            "if that is right, `touchfs checksum` writes new ones"
+            "if that is right, `touchfs verify --write` writes new ones"
         ],
         [],
         [],
@@ -319,7 +319,10 @@ def test_damaged_checksums_say_so(tars, cut):
 def test_without_the_library_it_says_what_to_install(tars):
     code = "import sys; sys.modules['google_crc32c'] = None; from touchfs.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "checksum", tars, "--jobs", "1"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "verify", "--write", tars, "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr == "touchfs: checksums need the checksum extra: `pip install 'touchfs-shards[checksum]'`\n"

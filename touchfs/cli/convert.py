@@ -94,7 +94,7 @@ Example:
     help="touch: sample rate. [default: that of the recording]",
 )
 @click.option(
-    "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touch`. [default: s16]"
+    "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touchnet`. [default: s16]"
 )
 @click.option(
     "--kind",

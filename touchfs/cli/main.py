@@ -10,7 +10,8 @@ import os
 import pwd
 import resource
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -39,8 +40,7 @@ SECTIONS = {
         "mount": "Mount a dataset as a directory of ordinary files.",
         "umount": "Unmount datasets.",
         "reload": "Reload the dataset of a mount.",
-        "status": "List mounts, and whether they answer.",
-        "stats": "Show counters and latencies of a mount.",
+        "status": "List mounts, whether they answer, and what they count.",
         "doctor": "Check this machine, and say what to do.",
     },
     "Train": {
@@ -58,21 +58,28 @@ SECTIONS = {
     "Keep": {
         "index": "Index datasets, so that mounting them takes no time.",
         "prefetch": "Download remote datasets into the local cache.",
-        "verify": "Check a dataset for damage.",
-        "checksum": "Write checksums of a dataset into its index.",
+        "verify": "Check a dataset for damage, or write its checksums.",
         "storage": "List and remove indexes, states and logs.",
     },
     "Serve and set up": {
         "serve": "Serve a dataset over HTTP and WebDAV, read-only.",
-        "completion": "Print a script that completes commands, options and paths.",
-        "man": "Write the manual pages of all commands.",
-        "install-helper": "Make `mount -t touchfs` work.",
+        "setup": "Set up completion, manual pages and mount(8).",
     },
+}
+# What commands are called that had other names.
+_RENAMED = {
+    "stats": "status --stats",
+    "checksum": "verify --write",
+    "completion": "setup completion",
+    "man": "setup man",
+    "install-helper": "setup helper",
 }
 COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
 class _Commands(CommandGroup):
+    renamed: ClassVar[Mapping[str, str]] = _RENAMED
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _mount_call(args) or args)
 
@@ -83,7 +90,7 @@ class _Commands(CommandGroup):
         if name not in COMMANDS:
             return None
         with imports():
-            command: click.Command = importlib.import_module(f"touchfs.cli.{name.replace('-', '_')}").command
+            command: click.Command = importlib.import_module(f"touchfs.cli.{name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

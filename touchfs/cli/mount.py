@@ -137,7 +137,9 @@ def number(value: str) -> int:
 )
 @click.option("--metrics-public", is_flag=True, help="Serve metrics at all addresses of this machine.")
 @click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, hidden=True)  # a worker stuck so long is replaced
-@click.option("--verify", is_flag=True, help="Compare files with the checksums that `touchfs checksum` has written.")
+@click.option(
+    "--verify", is_flag=True, help="Compare files with the checksums that `touchfs verify --write` has written."
+)
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
 @click.option("--wait-timeout", type=Seconds(1), default=600.0, hidden=True)  # for the mount to be ready
 @dataset_options

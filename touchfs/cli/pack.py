@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import click
 
@@ -28,13 +28,17 @@ from touchfs.media.audio import Arithmetic
 from touchfs.shard.options import Options
 
 
-@click.group("pack", cls=CommandGroup)
+class _PackGroup(CommandGroup):
+    renamed: ClassVar[Mapping[str, str]] = {"touch": "touchnet"}
+
+
+@click.group("pack", cls=_PackGroup)
 def command() -> None:
     """Make shards from files.
 
     \b
     Example:
-      touchfs pack touch data.jsonl shards/
+      touchfs pack touchnet data.jsonl shards/
       touchfs pack tar data.jsonl tars/
       touchfs pack arrow images/ table/ --features features.json
     """
@@ -45,7 +49,7 @@ def _print_report(output: str, report: PackReport) -> None:
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
 
 
-@command.command("touch")
+@command.command("touchnet")
 @click.argument("jsonl", metavar="DATA.jsonl", type=click.Path())
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option(
@@ -75,7 +79,7 @@ def _print_report(output: str, report: PackReport) -> None:
 @source_options
 @limit_options("json", "decoded")
 @progress_option
-def touch(
+def touchnet(
     jsonl: str,
     output: str,
     datatypes: str,
@@ -103,7 +107,7 @@ def touch(
 
     \b
     Example:
-      touchfs pack touch data.jsonl shards/ --num-utt-per-shard 2000
+      touchfs pack touchnet data.jsonl shards/ --num-utt-per-shard 2000
     """
     with executor(workers, [jsonl], [output]) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_touch(
@@ -141,7 +145,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["s16", "float"]),
             default="s16",
             show_default=True,
-            help="Method to resample 16-bit recordings, as for `touchfs pack touch`.",
+            help="Method to resample 16-bit recordings, as for `touchfs pack touchnet`.",
         ),
         click.option(
             "--audio-resample",

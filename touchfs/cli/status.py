@@ -20,21 +20,36 @@ if TYPE_CHECKING:
 # Not type=click.Path(): its stat would wait for a mount that hangs.
 @click.argument("mountpoint", required=False, shell_complete=click.Path().shell_complete)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--stats", is_flag=True, help="Show counters and latencies of the mount at MOUNTPOINT.")
+@click.option("--watch", is_flag=True, help="With --stats, show them every second, with rates, until Ctrl-C.")
 @click.option("--wait-seconds", type=Seconds(0), default=5.0, help="Maximum time to wait for answers.")
-def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
-    """List mounts, and whether they answer.
+def command(mountpoint: str | None, as_json: bool, stats: bool, watch: bool, wait_seconds: float) -> None:
+    """List mounts, whether they answer, and what they count.
 
     A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1.
+
+    With --stats, requests with their latencies, bytes, caches and restarts are shown, from the beginning of the mount.
+    MOUNTPOINT/.touchfs/stats has them as Prometheus text.
 
     \b
     Example:
       touchfs mount shards/ /mnt/speech
       touchfs status
+      touchfs status --stats /mnt/speech
     """
     from touchfs_mount.mounting.status import PROBLEMS, list_mounts, whole_at
     from touchfs_mount.mountpoints.mountpoint import resolve
 
     path = None if mountpoint is None else resolve(mountpoint)
+    if watch and (as_json or not stats):
+        raise click.UsageError("--watch needs --stats, and excludes --json")
+    if stats:
+        if path is None:
+            raise click.UsageError("--stats needs a MOUNTPOINT")
+        from touchfs.cli.counters import print_counters  # only this needs them
+
+        print_counters(whole_at(path).point, watch=watch, as_json=as_json)
+        return
     found = list_mounts(path, wait_seconds)
     if path is not None and not found:
         whole_at(path)  # it says what is there instead

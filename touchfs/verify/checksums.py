@@ -57,7 +57,7 @@ def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
         if not isinstance(column, np.ndarray) or column.dtype != _COLUMN["crc32c"]:
             raise ValueError("the column has another type")
     except (FormatError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError("damaged: `touchfs checksum` writes the checksums again", path=path) from error
+        raise FormatError("damaged: `touchfs verify --write` writes the checksums again", path=path) from error
     return column
 
 

@@ -78,7 +78,9 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
             _compare_index(task, verdict, whole)
         known = _known_checksums(shard, verdict, whole)
         if known is not None and len(known) != opened.tables[VIEW].rows:
-            verdict.tell(whole, "its checksums are of other files: write them again with `touchfs checksum --force`")
+            verdict.tell(
+                whole, "its checksums are of other files: write them again with `touchfs verify --write --force`"
+            )
             known = None
         with progress.stage(1 - _INDEXING, of=max(shard.size, 1)):
             for found in read_files(opened, progress.advance, with_checksums=known is not None):
@@ -118,7 +120,9 @@ def _known_checksums(shard: Shard, verdict: ShardVerdict, whole: str) -> NDArray
         verdict.tell(whole, f"its checksums are not used: {error}")
         return None
     if known is None and os.path.lexists(checksums_path(shard)):
-        problem = "was changed after its checksums were written: if that is right, `touchfs checksum` writes new ones"
+        problem = (
+            "was changed after its checksums were written: if that is right, `touchfs verify --write` writes new ones"
+        )
         verdict.tell(whole, problem)
     return known
 

@@ -110,7 +110,7 @@ def _mount_helper() -> Finding:
         return Finding(Rating.GOOD, name, f"{path} runs {os.path.realpath(path)}")
     is_link = any(os.path.islink(os.path.join(directory, name)) for directory in _HELPERS.split(":"))
     found = "points to a program that cannot be run" if is_link else "is not installed"
-    return Finding(Rating.NOTE, name, found, "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper")
+    return Finding(Rating.NOTE, name, found, "for `mount -t touchfs` and /etc/fstab, as root: touchfs setup helper")
 
 
 def _kernel() -> Finding:

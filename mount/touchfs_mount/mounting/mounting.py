@@ -237,7 +237,7 @@ def _open(request: MountRequest) -> Dataset:
             extender()  # before anybody waits for a file
             if lacking := without_checksums(dataset):
                 problem = f"--verify: {counted(len(lacking), 'shard')} without checksums, {lacking[0]} for one"
-                raise UsageError(f"{problem}: `touchfs checksum` writes them", path=request.source)
+                raise UsageError(f"{problem}: `touchfs verify --write` writes them", path=request.source)
         return dataset
     except TouchfsError as error:
         if isinstance(error, SourceError) and is_inside(error.path or "", request.index_dir):

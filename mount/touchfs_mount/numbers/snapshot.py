@@ -1,4 +1,4 @@
-"""The numbers of a mount at one moment, parsed from its `.touchfs/stats`, for the command `touchfs stats`.
+"""The numbers of a mount at one moment, parsed from its `.touchfs/stats`, for the command `touchfs status --stats`.
 
 The text is that of `text`. It may be that of another version of touchfs, so metrics may be missing or unknown.
 """

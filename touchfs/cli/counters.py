@@ -1,4 +1,4 @@
-"""touchfs stats"""
+"""The counters and latencies of a mount, which `touchfs status --stats` shows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import click
 
 from touchfs.cli.progress import BYTES, amount
 from touchfs.cli.terminal import say
@@ -37,28 +35,8 @@ _COUNTS = (
 )
 
 
-@click.command("stats")
-# Not type=click.Path(): its stat would wait for a mount that hangs.
-@click.argument("mountpoint", shell_complete=click.Path().shell_complete)
-@click.option("--watch", is_flag=True, help="Show the table every second, with rates, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(mountpoint: str, watch: bool, as_json: bool) -> None:
-    """Show counters and latencies of a mount.
-
-    Requests with their latencies, bytes, caches and restarts count from the beginning of the mount.
-    MOUNTPOINT/.touchfs/stats has them as Prometheus text.
-
-    \b
-    Example:
-      touchfs mount shards/ /mnt/speech
-      touchfs stats /mnt/speech
-    """
-    from touchfs_mount.mounting.status import whole_at
-    from touchfs_mount.mountpoints.mountpoint import resolve
-
-    path = whole_at(resolve(mountpoint)).point
-    if as_json and watch:
-        raise click.UsageError("--json and --watch exclude each other")
+def print_counters(path: str, *, watch: bool, as_json: bool) -> None:
+    """Print the counters of the mount at a path once, or show them every second until Ctrl-C."""
     snapshot = _read(path)
     if as_json:
         operations = {name: _summary(each) for name, each in snapshot.operations.items()}

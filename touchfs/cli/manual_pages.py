@@ -1,4 +1,4 @@
-"""touchfs man
+"""touchfs setup man
 
 The package click-man was tried. It writes 1 page of 49, because our commands are imported when they are needed; it cuts
 summaries at 45 characters, fills the lines of examples and of exit statuses, and has no section 8.
@@ -7,7 +7,6 @@ summaries at 45 characters, fills the lines of examples and of exit statuses, an
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -15,36 +14,10 @@ import click
 
 from touchfs.cli.main import SECTIONS, group
 from touchfs.cli.mount_helper import command as mount_helper
-from touchfs.cli.terminal import say
-from touchfs.core.errors import map_os_errors
 from touchfs.core.extras import DISTRIBUTION
-from touchfs.posix.atomic import atomic_file
 
 _COMMANDS_SECTION, _ADMINISTRATION_SECTION = "1", "8"
 _VERBATIM = "\b"  # click's mark of a paragraph that is not wrapped
-
-
-@click.command("man")
-@click.argument("directory", metavar="DIR", type=click.Path())
-def command(directory: str) -> None:
-    """Write the manual pages of all commands.
-
-    They are made of what `--help` shows, and written to DIR/man1 and DIR/man8.
-
-    \b
-    Examples:
-      touchfs man share/man
-      man -l share/man/man1/touchfs-mount.1 | head
-    """
-    count = 0
-    for name, text in manual_pages():
-        path = os.path.join(directory, f"man{name[-1]}", name)
-        with map_os_errors(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with atomic_file(path) as file:
-                file.write(text.encode())
-        count += 1
-    say(f"{directory}: {count} manual pages; `man -M {directory} touchfs` shows the first")
 
 
 def manual_pages() -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from command import INSTALLED, TOUCHFS
 
 
 def helper(place, *options, **how):
-    command = [TOUCHFS, "install-helper", "--directory", place, *options]
+    command = [TOUCHFS, "setup", "helper", "--directory", place, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
@@ -34,7 +34,7 @@ def test_the_link_is_as_the_program_was_called(tmp_path):
     (tmp_path / "sbin").mkdir()
     (tmp_path / "bin/touchfs").symlink_to(INSTALLED)
     environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    subprocess.run(["touchfs", "install-helper", "--directory", "sbin"], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(["touchfs", "setup", "helper", "--directory", "sbin"], cwd=tmp_path, env=environment, check=True)
     assert os.readlink(tmp_path / "sbin/mount.touchfs") == str(tmp_path / "bin/touchfs")
 
 
@@ -61,7 +61,7 @@ def test_a_directory_that_cannot_be_written(tmp_path):
     assert done.stderr.endswith("missing/mount.touchfs: cannot be written: No such file or directory\n")
     tmp_path.chmod(0o555)
     setpriv = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-all", INSTALLED]
-    command = [*setpriv, "install-helper", "--directory", tmp_path]
+    command = [*setpriv, "setup", "helper", "--directory", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith(f"Permission denied; as root: {INSTALLED} install-helper --directory {tmp_path}\n")
+    assert done.stderr.endswith(f"Permission denied; as root: {INSTALLED} setup helper --directory {tmp_path}\n")
