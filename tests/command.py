@@ -24,7 +24,7 @@ NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 # Commands that start a process for each CPU. That takes a second of processor, so tests of several processes say how
 # many. The examples of the help and of pages show what happens by default.
 PARALLEL = ("convert", "index", "interleave", "meta put", "pack shar", "pack tar", "pack touchnet", "verify")
-SAID = {"--jobs", "--num-workers", "--workers", "--dask", "--help", "-h"}
+SAID = {"--jobs", "--num-workers", "--workers", "--dask", "--help", "--help-all", "-h"}
 
 
 def in_one_process(*arguments: Any) -> list[Any]:

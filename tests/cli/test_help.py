@@ -101,6 +101,38 @@ def test_summaries_are_those_of_the_commands():
         assert listed == expected
 
 
+@pytest.mark.parametrize("names", ["ls", "index", "mount", "pack lance", "iterator token", "convert"])
+def test_options_that_commands_share_are_one_line_of_the_help(text, names):
+    """`--help-all` shows all of them, group by group; `--help` names the groups."""
+    short, whole = (text(*names.split(), option) for option in ("--help", "--help-all"))
+    *_, line = re.findall(rf"^touchfs {names} --help-all also shows: (.+)$", short, re.MULTILINE)
+    headings = re.findall(r"^([A-Z].*):$", whole, re.MULTILINE)
+    for title in line.split(", "):
+        assert title[0].upper() + title[1:] in headings
+    listed, all_listed = (set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", each, re.MULTILINE)) for each in (short, whole))
+    assert "--storage-option" in all_listed - listed
+    assert listed < all_listed
+
+
+def test_every_option_is_in_the_help():
+    for names, command in commands():
+        context = click.Context(command, info_name=" ".join(names))
+        context.meta["_show_all"] = True
+        told = command.get_help(context)
+        hidden = [
+            option.opts[-1]
+            for option in command.params
+            if isinstance(option, click.Option) and not option.hidden and option.opts[-1] not in told
+        ]
+        assert hidden == [], names
+
+
+def test_the_kind_of_a_table_shows_only_its_options(text):
+    assert not re.findall("--payload|--compression|--shard-size", text("pack", "lance", "--help-all"))
+    assert not re.findall("--payload|arrow, parquet:", text("pack", "parquet", "--help-all"))
+    assert "--payload" in text("pack", "arrow", "--help-all")
+
+
 def test_h_is_help(text):
     assert text("iterator", "next", "-h") == text("iterator", "next", "--help")
     whole = click.Context(group, **group.context_settings)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.core.errors import TouchfsError, UsageError
@@ -16,7 +17,7 @@ from touchfs.tree.tree import Entry, Tree
 PIECE = 1 << 20
 
 
-@click.command("cat")
+@click.command("cat", cls=Command)
 @click.argument("locations", metavar="DATASET:PATH…", nargs=-1, required=True, type=PATH)
 @dataset_options
 def command(locations: tuple[str, ...], read_options: ReadOptions) -> None:

@@ -11,12 +11,14 @@ from typing import ClassVar
 
 import click
 
+from touchfs.cli.command import Command
 from touchfs.core.errors import UsageError
 
 
 class CommandGroup(click.Group):
     """A group of commands, of which some have been `renamed`: the words that an old name stands for."""
 
+    command_class = Command
     renamed: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

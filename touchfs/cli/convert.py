@@ -13,6 +13,7 @@ from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import (
     audio_root_option,
@@ -27,7 +28,7 @@ from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
-from touchfs.cli.tables import print_report, settings_of, storage_options
+from touchfs.cli.tables import KINDS, print_report, settings_of, storage_options
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.core.errors import UsageError
@@ -45,7 +46,6 @@ _SETTINGS = {
     "resample_in": "arithmetic",
 }
 _INTERLEAVED = {"tar": "wds", "parquet": "parquet"}
-_TABLES = ("arrow", "lance", "parquet")
 _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 _TARGET_LINES = "\n".join(f"  {name:<8} {target.words}" for name, target in TARGETS.items())
 _HELP = f"""Write a dataset as shards of another kind.
@@ -70,10 +70,10 @@ Example:
 """
 
 
-@click.command("convert", help=_HELP)
+@click.command("convert", cls=Command, help=_HELP)
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice([*TARGETS, *_TABLES]), required=True, help="Kind of shards to write.")
+@click.option("--to", "kind", type=click.Choice([*TARGETS, *KINDS]), required=True, help="Kind of shards to write.")
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),
@@ -102,7 +102,7 @@ Example:
     type=click.Choice(["interleaved"]),
     help="tar, parquet: convert texts and images in reading order, as `touchfs interleave` does.",
 )
-@storage_options
+@storage_options(*KINDS)
 @click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Omit the files with this extension.")
 @click.option(
     "--skip-bad", is_flag=True, help="Skip samples that cannot be converted, and list them in OUT/skipped.jsonl."
@@ -155,7 +155,7 @@ def command(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )
         return interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, workers=workers)
-    if kind in _TABLES:
+    if kind in KINDS:
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
         _check_one_process(kind, workers)

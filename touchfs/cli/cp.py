@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from touchfs.cli.cat import pieces
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import complain
@@ -18,7 +19,7 @@ from touchfs.indexing.report import summary
 from touchfs.tree.tree import Entry, Tree
 
 
-@click.command("cp")
+@click.command("cp", cls=Command)
 @click.argument("location", metavar="DATASET:PATH", type=PATH)
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from shlex import quote
 
 import click
@@ -18,24 +17,6 @@ from touchfs.tree.tree import Entry, Tree
 
 # The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
-
-
-class DatasetCommand(click.Command):
-    """A command for one DATASET. Where the shell made several of a pattern, the error says how to name them."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names = [
-            each for each in args if not each.startswith("-") and os.path.splitext(each)[1] and os.path.exists(each)
-        ]
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):
-                raise
-            directory, name = os.path.split(names[0])
-            pattern = os.path.join(directory, f"*{os.path.splitext(name)[1]}")
-            message = f"several datasets: name the directory, or quote a pattern of the shards, as {quote(pattern)}"
-            raise click.UsageError(message, ctx) from error
 
 
 def open_indexed(

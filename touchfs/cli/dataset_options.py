@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from touchfs.cli.command import cache_option, dataset_option
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
@@ -78,16 +79,16 @@ def repeated_options() -> str:
     return "".join(f" {word}" for word in words)
 
 
-sample_rate_option = click.option(
+sample_rate_option = dataset_option(
     "--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate."
 )
-key_rule_option = click.option(
+key_rule_option = dataset_option(
     "--key-rule",
     type=click.Choice([FIRST_DOT, LAST_DOT]),
     default=FIRST_DOT,
     help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
 )
-segments_option = click.option(
+segments_option = dataset_option(
     "--segments",
     type=click.Choice(SEGMENT_RULES),
     default=FIRST_RULE,
@@ -106,7 +107,7 @@ def _audio_root(context: click.Context, parameter: click.Parameter, root: str | 
     return f"{directory}={was}" if was else directory
 
 
-audio_root_option = click.option(
+audio_root_option = dataset_option(
     "--audio-root",
     callback=_audio_root,
     metavar="DIR[=OLD]",
@@ -119,7 +120,7 @@ def with_audio_root(limits: Limits, text: str | None) -> Limits:
     return limits if text is None else limits.with_audio(*parse_audio_root(text))
 
 
-split_option = click.option(
+split_option = dataset_option(
     "--split", metavar="NAME", help="Read only the shards of this split, such as train. [default: all shards]"
 )
 
@@ -141,7 +142,7 @@ def _features_text(context: click.Context, parameter: click.Parameter, path: str
 
 def features_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option `--features`. The command gets the text of the file, or None."""
-    return click.option(
+    return (click.option if required else dataset_option)(
         "--features",
         type=click.Path(exists=True, dir_okay=False),
         required=required,
@@ -155,12 +156,12 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options for tables. The command gets them as `key_column`, `layout` and `features`."""
     for decorate in (
         features_option(),
-        click.option(
+        dataset_option(
             "--layout",
             type=click.Choice([FLAT, NESTED]),
             help="Files of a table: KEY.EXT, or KEY/COLUMN.EXT. [default: flat if one column has files]",
         ),
-        click.option(
+        dataset_option(
             "--key",
             "key_column",
             metavar="COLUMN",
@@ -173,7 +174,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that open a dataset. The command gets them as one argument, `read_options`."""
-    kind = click.option(
+    kind = dataset_option(
         "--kind",
         "sample_kind",
         type=click.Choice([INTERLEAVED]),
@@ -193,24 +194,24 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     @table_options
     @interleaved_options
     @remote_options
-    @click.option(
+    @cache_option(
         "--scratch-dir",
         type=click.Path(),
         help="Directory for decompressed shards and decoded recordings. [default: the user's cache]",
     )
-    @click.option(
+    @cache_option(
         "--scratch-size",
         metavar="SIZE",
         help="Maximum size of that directory, for example 200G. [default: 50G, or half of the free disk space]",
     )
-    @click.option(
+    @cache_option(
         "--lower-scratch-dir",
         type=click.Path(),
         help="Read also what others have put into this scratch directory, and never write there.",
     )
-    @click.option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
-    @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ next to the data.")
-    @click.option(
+    @cache_option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
+    @cache_option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ next to the data.")
+    @cache_option(
         "--trust",
         metavar="USER",
         multiple=True,
@@ -268,7 +269,7 @@ def _absolute_locations(context: click.Context, parameter: click.Parameter, give
 def interleaved_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options for interleaved samples but `--kind`. The command gets `on_error` and `allowed_locations`."""
     for decorate in (
-        click.option(
+        dataset_option(
             "--allow-location",
             "allowed_locations",
             multiple=True,
@@ -276,7 +277,7 @@ def interleaved_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="PREFIX",
             help="Directory or URL below which files may lie that interleaved samples name. Can be repeated.",
         ),
-        click.option(
+        dataset_option(
             "--on-error",
             type=click.Choice(ITEM_POLICIES),
             default=ERROR,

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.command import HELP_ALL, Command
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
@@ -35,7 +36,7 @@ from touchfs.peers.job import Task, TaskResult
 from touchfs.source.data import find_type
 from touchfs.source.upload import check_writable
 
-_HELP = ("-h", "--help")
+_HELP = ("-h", "--help", HELP_ALL.opts[0])
 _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect.WDS_V2}
 
 
@@ -50,12 +51,15 @@ class _Index(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         return catalogs.make_context(info_name, args, parent, **extra)
 
+    def get_params(self, context: click.Context) -> list[click.Parameter]:
+        return [HELP_ALL, *super().get_params(context)]
+
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         catalogs.format_options(context, formatter)
         self.format_commands(context, formatter)
 
 
-@click.command("index")
+@click.command("index", cls=Command)
 @click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
 @workers_option()
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")

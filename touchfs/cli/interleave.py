@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from touchfs.bulk.data_list import check_apart
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.limit_options import Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
@@ -27,7 +28,7 @@ _WDS_ONLY = frozenset(
 )
 
 
-@click.command("interleave")
+@click.command("interleave", cls=Command)
 @click.argument("path", metavar="IN", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice([WDS, PARQUET]), help="Kind of shards to write. [default: that of IN]")

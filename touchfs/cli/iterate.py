@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, DatasetCommand, open_indexed
+from touchfs.cli.command import Command
+from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
@@ -23,7 +24,7 @@ Pairs = Iterator[tuple[Token, Any]]
 PREFETCHED = 16
 
 
-@click.command("iterate", cls=DatasetCommand)
+@click.command("iterate", cls=Command)
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option(
     "--source",

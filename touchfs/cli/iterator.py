@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 import click
 
+from touchfs.cli.command import state_option
 from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
@@ -85,9 +86,9 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
 
         return function(open_iterators, **others)
 
-    state_option = click.option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
+    state_dir = state_option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
     return click.argument("where", metavar="DATASET", type=PATH)(
-        state_option(state_database_options(dataset_options(with_iterators)))
+        state_dir(state_database_options(dataset_options(with_iterators)))
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.command import limit_option
 from touchfs.cli.seconds import Seconds
 from touchfs.core.errors import UsageError
 from touchfs.limits import LIMITS, Limits, parse_size
@@ -38,14 +39,14 @@ def _shown_size(size: int) -> str:
 
 
 def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=Size(1), default=_shown_size(default), show_default=True, help=description)
+    return limit_option(name, type=Size(1), default=_shown_size(default), show_default=True, help=description)
 
 
 _LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
     "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
     "members": _limit("--max-members", LIMITS.members, "Maximum memory for the list of the members of a tar."),
-    "decode_seconds": click.option(
+    "decode_seconds": limit_option(
         "--decode-timeout",
         type=Seconds(0, min_open=True),
         default=LIMITS.decode_seconds,

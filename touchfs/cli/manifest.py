@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, DatasetCommand, open_indexed
+from touchfs.cli.command import Command
+from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, repeated_options
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import complain
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-@click.command("manifest", cls=DatasetCommand)
+@click.command("manifest", cls=Command)
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("out", type=click.Path(), required=False)
 @click.option("--kind", type=click.Choice(list(_KINDS)), required=True, help="The tool that reads the lists.")

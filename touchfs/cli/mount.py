@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from touchfs.cli.command import options_in, state_option
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.importing import imports
@@ -48,6 +49,12 @@ def number(value: str) -> int:
     return int(value)
 
 
+_serving = options_in("Serving the data")
+_access = options_in("Who may read")
+_iterators = options_in("Control files and iterators")
+_logs = options_in("Logs and metrics")
+
+
 @click.command("mount", cls=MountCommand, context_settings={"show_default": True})
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("mountpoint", type=PATH)
@@ -62,85 +69,79 @@ def number(value: str) -> int:
 )
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
 @click.option("-d", "--trace", is_flag=True, help="-f, --log-level debug, and a line for each request on stderr.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
-@click.option(
+@_serving("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
+@_iterators(
     "--control",
     metavar="DIR|none",
     help="Where to mount the control files, to which .touchfs leads; none leaves out them and the iterators.",
 )
-@click.option("--noexec", is_flag=True, help="Set noexec. Files are never executable anyway.")
-@click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
-@click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
-@click.option("--allow-root", is_flag=True, help="Give root access, as --allow-other does, but nobody else.")
-@click.option("--fsname", metavar="NAME", help="Source of the mount in mountinfo. [default: DATASET]")
+@_access("--noexec", is_flag=True, help="Set noexec. Files are never executable anyway.")
+@_access("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
+@_access("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
+@_access("--allow-root", is_flag=True, help="Give root access, as --allow-other does, but nobody else.")
+@_access("--fsname", metavar="NAME", help="Source of the mount in mountinfo. [default: DATASET]")
 @click.option("--subtype", type=click.Choice(["touchfs"]), hidden=True, expose_value=False)
-@click.option(
-    "--uid", type=number, metavar="N", help="Owner of all files. [default: you; --allow-other: DATASET's owner]"
-)
-@click.option("--gid", type=number, metavar="N", help="Group of all files. [default: as for --uid]")
-@click.option(
+@_access("--uid", type=number, metavar="N", help="Owner of all files. [default: you; --allow-other: DATASET's owner]")
+@_access("--gid", type=number, metavar="N", help="Group of all files. [default: as for --uid]")
+@_access(
     "--umask", type=octal, metavar="MODE", help="Permission bits to remove from all files. [default: as for --uid]"
 )
-@click.option("--fmask", type=octal, metavar="MODE", help="Permission bits to remove from files. [default: --umask]")
-@click.option(
-    "--dmask", type=octal, metavar="MODE", help="Permission bits to remove from directories. [default: --umask]"
-)
-@click.option("--path-prefix", metavar="DIR", help="Prefix of the paths that iterators print. [default: MOUNTPOINT]")
-@click.option(
+@_access("--fmask", type=octal, metavar="MODE", help="Permission bits to remove from files. [default: --umask]")
+@_access("--dmask", type=octal, metavar="MODE", help="Permission bits to remove from directories. [default: --umask]")
+@_iterators("--path-prefix", metavar="DIR", help="Prefix of the paths that iterators print. [default: MOUNTPOINT]")
+@_iterators(
     "--control-mode",
     type=octal,
     metavar="MODE",
     default="0",
     help="Extra permission bits for iterator files, in octal.",
 )
-@click.option(
+@_iterators(
     "--durability",
     type=click.Choice(["os", "fsync"]),
     default="os",
     help="Iterator steps survive a crash of touchfs (os), or also a power failure (fsync).",
 )
-@click.option(
+@_iterators(
     "--prefetch-steps",
     type=click.IntRange(0, 1024),
     default=0,
     metavar="N",
     help="Read the files of the next N steps of an iterator ahead, for remote data.",
 )
-@click.option("--prefetch", is_flag=True, help="Download all remote shards into the local cache, in the background.")
-@click.option("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
-@click.option(
+@_serving("--prefetch", is_flag=True, help="Download all remote shards into the local cache, in the background.")
+@_serving("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
+@_serving(
     "--indexing",
     type=click.Choice([WAIT, BACKGROUND, TOUCH]),
     help="Index shards before the mount is there (wait), meanwhile (background), or when somebody looks into them "
     "(touch). [default: background; for data of other machines touch; with --strict, --verify, --state-store wait]",
 )
-@click.option(
+@_serving(
     "--indexing-walk",
     type=click.IntRange(0),
     metavar="N",
     default=100,
     help="With --indexing touch, shards that a program may index a minute by listing them, as find does. 0: no limit.",
 )
-@click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
-@click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
+@_serving("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
+@state_option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
 @state_database_options
-@click.option(
+@_logs(
     "--log-file",
     type=click.Path(),
     help="Log file. [default: stderr with -f, else the journal, or a file in the state directory]",
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Lowest level of messages to log.")
-@click.option(
+@_logs("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Lowest level of messages to log.")
+@_logs(
     "--metrics",
     metavar="PORT|unix:PATH",
     help="Serve the mount's metrics to Prometheus at a port of this machine (0: a free one) or a unix socket.",
 )
-@click.option("--metrics-public", is_flag=True, help="Serve metrics at all addresses of this machine.")
+@_logs("--metrics-public", is_flag=True, help="Serve metrics at all addresses of this machine.")
 @click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, hidden=True)  # a worker stuck so long is replaced
-@click.option(
-    "--verify", is_flag=True, help="Compare files with the checksums that `touchfs verify --write` has written."
-)
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
+@_serving("--verify", is_flag=True, help="Compare files with the checksums that `touchfs verify --write` has written.")
+@_serving("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
 @click.option("--wait-timeout", type=Seconds(1), default=600.0, hidden=True)  # for the mount to be ready
 @dataset_options
 def command(

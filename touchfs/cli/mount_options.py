@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import click
 
-from touchfs.cli.dataset_argument import DatasetCommand
+from touchfs.cli.command import Command
 
 # Words of mount(8) that are the default here, or that are for mount(8) and service managers. `touchfs mount` always
 # sets ro, noatime, nosuid, nodev and default_permissions.
@@ -35,7 +35,7 @@ _REFUSED = {
 _ENVIRONMENT = "env."
 
 
-class MountCommand(DatasetCommand):
+class MountCommand(Command):
     """A command with an option `-o`, whose words become the command's own options, before those that are given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.bulk.tables.job import pack_table
+from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET
 from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import features_option
@@ -216,8 +217,14 @@ def shar(jsonl: str, output: str, workers: Workers, **options: Any) -> None:
     _print_report(output, report)
 
 
-def _table(function: Callable[..., None]) -> Callable[..., None]:
+def _table(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The arguments and options of the commands that make tables."""
+    shard_size = click.option(
+        "--shard-size",
+        type=click.IntRange(1),
+        metavar="BYTES",
+        help="Begin a new shard after about so many bytes. [default: one shard]",
+    )
     options = (
         progress_option,
         limit_options("json", "decoded"),
@@ -226,20 +233,19 @@ def _table(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--skip-bad", is_flag=True, help="Skip samples that make no row, and list them in OUT/skipped.jsonl."
         ),
-        storage_options,
-        click.option(
-            "--shard-size",
-            type=click.IntRange(1),
-            metavar="BYTES",
-            help="arrow, parquet: begin a new shard after about so many bytes. [default: one shard]",
-        ),
+        storage_options(kind),
+        *([] if kind == LANCE else [shard_size]),
         features_option(required=True),
         click.argument("output", metavar="OUT", type=click.Path()),
         click.argument("source", metavar="SOURCE", type=PATH),
     )
-    for option in options:
-        function = option(function)
-    return function
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in options:
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _pack_table(
@@ -259,8 +265,8 @@ def _pack_table(
     print_report(output, report)
 
 
-@command.command("arrow")
-@_table
+@command.command(ARROW)
+@_table(ARROW)
 def arrow(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
     """Make a table of Arrow shards.
 
@@ -272,11 +278,11 @@ def arrow(source: str, output: str, features: str, skip_bad: bool, limits: Limit
     Example:
       touchfs pack arrow images/ table/ --features features.json
     """
-    _pack_table("arrow", source, output, features, skip_bad, limits, options)
+    _pack_table(ARROW, source, output, features, skip_bad, limits, options)
 
 
-@command.command("parquet")
-@_table
+@command.command(PARQUET)
+@_table(PARQUET)
 def parquet(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
     """Make a table of Parquet files.
 
@@ -287,11 +293,11 @@ def parquet(source: str, output: str, features: str, skip_bad: bool, limits: Lim
     Example:
       touchfs pack parquet images/ table/ --features features.json
     """
-    _pack_table("parquet", source, output, features, skip_bad, limits, options)
+    _pack_table(PARQUET, source, output, features, skip_bad, limits, options)
 
 
-@command.command("lance")
-@_table
+@command.command(LANCE)
+@_table(LANCE)
 def lance(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
     """Make a Lance dataset.
 
@@ -302,4 +308,4 @@ def lance(source: str, output: str, features: str, skip_bad: bool, limits: Limit
     Example:
       touchfs pack lance images/ table.lance --features features.json
     """
-    _pack_table("lance", source, output, features, skip_bad, limits, options)
+    _pack_table(LANCE, source, output, features, skip_bad, limits, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
@@ -15,7 +16,7 @@ from touchfs.source.pace import Pace
 from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, remote_files
 
 
-@click.command("prefetch")
+@click.command("prefetch", cls=Command)
 @click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
 @click.option("--rate", metavar="SIZE", help="Fetch at most this much a second, for example 50M.")
 @dataset_options

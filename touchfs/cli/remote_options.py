@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.command import remote_option
 from touchfs.cli.seconds import Seconds
 from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
@@ -36,7 +37,7 @@ from touchfs.source.remote.options import (
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that open an indexed dataset. The command gets only `timeout`, in seconds or None."""
 
-    @click.option(
+    @remote_option(
         "--index",
         "index_prefix",
         metavar="PREFIX",
@@ -67,20 +68,20 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    @click.option(
+    @remote_option(
         "--storage-option",
         "storage_options",
         multiple=True,
         metavar="NAME=VALUE",
         help="fsspec option for remote storage. Can be repeated. Put secrets into --options-file.",
     )
-    @click.option(
+    @remote_option(
         "--options-file",
         type=click.Path(),
         metavar="FILE",
         help="JSON with fsspec options by scheme, secrets too. Must be readable by you only (chmod 600).",
     )
-    @click.option(
+    @remote_option(
         "--timeout",
         type=Seconds(0.1),
         metavar="SECONDS",
@@ -89,18 +90,18 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
             f"[default: {TIMEOUT_SECONDS:.0f} for remote data, else never]"
         ),
     )
-    @click.option(
+    @remote_option(
         "--revalidate",
         type=Seconds(0),
         metavar="SECONDS",
         help=f"How often to check a remote file for changes. [default: {REVALIDATE_SECONDS:.0f}]",
     )
-    @click.option(
+    @remote_option(
         "--assume-immutable",
         is_flag=True,
         help="Keep remote data even if it has neither etags nor times that show a change.",
     )
-    @click.option(
+    @remote_option(
         "--requests",
         type=click.IntRange(1),
         metavar="N",

@@ -7,7 +7,8 @@ import signal
 
 import click
 
-from touchfs.cli.dataset_argument import PATH, DatasetCommand, open_listed
+from touchfs.cli.command import Command
+from touchfs.cli.dataset_argument import PATH, open_listed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
@@ -17,7 +18,7 @@ from touchfs.indexing.in_memory import discard
 from touchfs.indexing.serving import why_unservable
 
 
-@click.command("serve", cls=DatasetCommand)
+@click.command("serve", cls=Command)
 @click.argument("source", metavar="DATASET", type=PATH)
 @click.option(
     "--http", "address", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True, help="Where to serve."

@@ -6,13 +6,14 @@ import datetime
 
 import click
 
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
 
 
-@click.command("stat")
+@click.command("stat", cls=Command)
 @click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @dataset_options
 def command(location: str, read_options: ReadOptions) -> int:

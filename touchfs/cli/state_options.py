@@ -6,15 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import click
-
+from touchfs.cli.command import state_option
 from touchfs.core.errors import UsageError
 
 
 def state_database_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options for a store in a database. The command gets `state_database`, a StateDatabase or None."""
 
-    @click.option(
+    @state_option(
         "--state-store",
         metavar="URL",
         help=(
@@ -22,7 +21,7 @@ def state_database_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "See docs/fleets.md."
         ),
     )
-    @click.option(
+    @state_option(
         "--state-name", metavar="NAME", help="Name of the dataset's iterators there. [default: last part of DATASET]"
     )
     @wraps(function)

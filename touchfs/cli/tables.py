@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from touchfs.bulk.tables.job import TableReport
-from touchfs.bulk.tables.writers import TableSettings
+from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, TableSettings
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
 
-_OPTIONS = (
-    click.option(
-        "--payload",
-        type=click.Choice(["uncompressed"]),
-        help="arrow: leave columns of files uncompressed, so that a mount need not decode them.",
-    ),
-    click.option("--compression", type=click.Choice(["zstd", "lz4"]), help="arrow, parquet: compress the columns."),
-    click.option(
-        "--batch-size",
-        type=click.IntRange(1),
-        help="arrow, lance, parquet: rows per batch, or row group. [default: the table's, else 1000]",
-    ),
-)
+KINDS = (ARROW, LANCE, PARQUET)
 
 
-def storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options about the storage of tables but `--shard-size`, each None by default."""
-    for option in _OPTIONS:
-        function = option(function)
-    return function
+def storage_options(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options about the storage of these kinds of tables but `--shard-size`, each None by default."""
+
+    def option(name: str, known: Sequence[str], help_text: str, **settings: Any) -> Callable[..., Any]:
+        having = [kind for kind in kinds if kind in known]
+        if not having:
+            return lambda function: function
+        text = f"{', '.join(having)}: {help_text}" if len(kinds) > 1 else help_text[0].upper() + help_text[1:]
+        return click.option(name, help=text, **settings)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        uncompressed = "leave columns of files uncompressed, so that a mount need not decode them."
+        rows = "rows per batch, or row group. [default: the table's, else 1000]"
+        for add in (
+            option("--payload", (ARROW,), uncompressed, type=click.Choice(["uncompressed"])),
+            option("--compression", (ARROW, PARQUET), "compress the columns.", type=click.Choice(["zstd", "lz4"])),
+            option("--batch-size", KINDS, rows, type=click.IntRange(1)),
+        ):
+            function = add(function)
+        return function
+
+    return decorate
 
 
 def settings_of(kind: str, options: dict[str, Any]) -> TableSettings:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 
+from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
@@ -23,7 +24,7 @@ from touchfs.verify.journal import Journal
 from touchfs.verify.shard import ShardVerdict
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--write", is_flag=True, help="Write the checksums that are missing into the index, instead of checking.")
 @click.option("--force", is_flag=True, help="With --write, write all checksums again.")

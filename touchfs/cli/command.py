@@ -1,0 +1,91 @@
+"""Commands whose help has options in groups. `--help-all` shows those that many commands share, `--help` names them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from shlex import quote
+from typing import Any
+
+import click
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class _Option(click.Option):
+    """An option of the group with this title; with `is_folded`, `--help` only names the group."""
+
+    def __init__(self, *names: Any, group: str, is_folded: bool = False, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.group, self.is_folded = group, is_folded
+
+
+def options_in(group: str, *, is_folded: bool = False) -> Callable[..., _Decorator]:
+    """What `click.option` is, for the options of a group."""
+    return partial(click.option, cls=_Option, group=group, is_folded=is_folded)
+
+
+dataset_option = options_in("What the dataset is", is_folded=True)
+remote_option = options_in("Remote storage", is_folded=True)
+cache_option = options_in("Caches", is_folded=True)
+limit_option = options_in("Limits", is_folded=True)
+state_option = options_in("Where iterators are kept", is_folded=True)
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        context.meta[_show_all.__name__] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
+HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all options."
+)
+
+
+class Command(click.Command):
+    """A command. If it takes one dataset, and the shell made several of a pattern, the error says how to name them."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, with those for help."""
+        *own, last = super().get_params(ctx)
+        return [*own, HELP_ALL, last] if any(map(_is_folded, own)) else [*own, last]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        groups = dict[str, list[tuple[str, str]]]({"Options": []})
+        folded = list[str]()
+        for parameter in self.get_params(ctx):
+            group = parameter.group if isinstance(parameter, _Option) else "Options"
+            if _is_folded(parameter) and not ctx.meta.get(_show_all.__name__):
+                folded.append(group)
+            elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(group, []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+        if folded:
+            formatter.write_paragraph()
+            titles = ", ".join(title[0].lower() + title[1:] for title in dict.fromkeys(folded))
+            formatter.write(f"{ctx.command_path} --help-all also shows: {titles}\n")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        names = [
+            each for each in args if not each.startswith("-") and os.path.splitext(each)[1] and os.path.exists(each)
+        ]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):
+                raise
+            directory, name = os.path.split(names[0])
+            pattern = os.path.join(directory, f"*{os.path.splitext(name)[1]}")
+            message = f"several datasets: name the directory, or quote a pattern of the shards, as {quote(pattern)}"
+            raise click.UsageError(message, ctx) from error
+
+
+def _is_folded(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, _Option) and parameter.is_folded
