@@ -32,7 +32,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
-from touchfs.indexing.dataset_path import split_dataset_path
+from touchfs.indexing.dataset_path import join_datasets, split_dataset_path
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
@@ -67,7 +67,7 @@ U = TypeVar("U")
 
 
 def open(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     sample_rate: int | None = None,
     key_rule: str = FIRST_DOT,
@@ -81,6 +81,7 @@ def open(
     strict: bool = False,
 ) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
+    Several paths are one dataset, in their order.
 
     `"DATASET:shards/NAME"` is one of its shards alone, which has the same name, samples and order there; no other is
     indexed. A file that exists under the whole name comes before that.
@@ -108,7 +109,7 @@ def open(
         features=features,
         split=split,
     )
-    source, below = split_dataset_path(os.fspath(path))
+    source, below = split_dataset_path(join_datasets([path] if isinstance(path, str | os.PathLike) else path))
     dataset = open_dataset(source, options=options, below=below)
     if strict:
         check_strictly(dataset)

@@ -6,7 +6,7 @@ import pytest
 from braceexpand import braceexpand
 
 from touchfs.core.errors import UsageError
-from touchfs.format.braces import NAMES_MAX, parse_braces
+from touchfs.format.braces import NAMES_MAX, join_braces, parse_braces
 
 _ENDS = "0", "00", "3", "-2", "-03", "11", "7", "012"
 _OTHERS = "{a..d}", "{X..c}", "{d..a}", "{0..9..3}", "{9..0..2}", "{a..k..-3}", "{x}", "{}"
@@ -84,3 +84,35 @@ def test_a_million_names_are_made_without_a_list_of_them() -> None:
 def test_too_much(text: str) -> None:
     with pytest.raises(UsageError, match="these braces"):
         parse_braces(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "joined"),
+    [
+        (["t-000.tar", "t-001.tar", "t-002.tar"], "t-{000..002}.tar"),
+        (["t-8.tar", "t-9.tar", "t-10.tar", "t-11.tar"], "t-{8..11}.tar"),
+        (["t-008.tar", "t-9.tar", "t-10.tar"], "t-{008,9,10}.tar"),
+        (["t-2.tar", "t-1.tar"], "t-{2,1}.tar"),
+        (["d/train.tar", "d/test.tar"], "d/{train,test}.tar"),
+        (["train", "dev/x.tar"], "{train,dev/x.tar}"),
+        (["t-{0..2}.tar", "t-7.tar"], "t-{{0..2},7}.tar"),
+        (["a.tar", "a.tar"], "{a,a}.tar"),
+        (["s3://b/1.tar", "s3://b/x/2.tar"], "s3://b/{1,x/2}.tar"),
+        (["a,b.tar", "c.tar"], None),
+        (["{a.tar", "c.tar"], None),
+    ],
+)
+def test_names_are_joined_to_what_stands_for_them(names, joined):
+    assert join_braces(names) == joined
+
+
+def test_whatever_is_joined_stands_for_the_same_names():
+    dice = random.Random(5)
+    for _ in range(500):
+        count, wide = dice.randint(2, 6), dice.choice(["", "02", "03"])
+        names = [
+            f"{dice.choice(['a/', 'a/b-', ''])}{dice.randint(0, 12):{wide}}{dice.choice(['.tar', ''])}"
+            for _ in range(count)
+        ]
+        joined = join_braces(names)
+        assert joined is not None and list(parse_braces(joined) or ()) == names

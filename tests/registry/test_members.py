@@ -122,3 +122,58 @@ def test_a_mount(here: Path) -> None:
         assert Path("mnt/by-key/1.txt").read_bytes() == b"1"
     finally:
         run("umount", "mnt")
+
+
+def test_several_names_are_the_dataset_that_braces_stand_for(here: Path) -> None:
+    write_tar(here / "train-002.tar", {"2.txt": b"2"})
+    tars = [f"train-{number:03}.tar" for number in range(4)]
+    braces = "train-{000..003}.tar"
+    for arguments in (["ls"], ["info"], ["iterate", "--format", "json", "--shuffle", "7"], ["verify", "--json"]):
+        told = run(*arguments, *tars)
+        assert (told.returncode, told.stderr) == (0, "")
+        assert told.stdout.splitlines()[:4] == run(*arguments, braces).stdout.splitlines()[:4]
+    assert run("ls", *tars[:2], f"{tars[2]}:shards").stdout.split() == [f"train-00{number}/" for number in range(3)]
+    assert run("convert", *tars, "out", "--to", "tar").stdout == "out: 1 shard, 4 samples\n"
+    opened = [touchfs.open(each) for each in ([here / tar for tar in tars], braces, "train-*.tar")]
+    assert [[sample.key for sample in each] for each in opened] == [["0", "1", "2", "3"]] * 3
+    assert [sample.key for sample in touchfs.open([tars[3], tars[0]])] == ["3", "0"]
+    assert opened[0].shuffle(7).state_dict() == opened[1].shuffle(7).state_dict() == opened[2].shuffle(7).state_dict()
+
+
+def test_several_names_are_mounted_at_the_last_word(here: Path) -> None:
+    tars = ["./train-000.tar", str(here / "train-001.tar")]
+    inodes = []
+    for sources in (tars, ["train-{000,001}.tar"]):
+        done = run("mount", *sources, "mnt")
+        assert (done.returncode, done.stderr) == (0, "")
+        try:
+            files = sorted((here / "mnt/shards").rglob("*.txt"))
+            inodes.append([(file.name, file.stat().st_ino) for file in files])
+            if sources is tars:
+                (here / "mnt/.touchfs/iterators/train").mkdir()
+            assert (here / "mnt/.touchfs/iterators/train").is_dir()
+        finally:
+            assert run("umount", "mnt").returncode == 0
+    assert inodes[0] == inodes[1] and len(inodes[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["train-000.tar", "a,b.tar"], "2 names, of which some have commas or braces: write them into a data.list"),
+        (["train-000.tar", "s3://b/x.tar"], "2 names, which are not all in one store: write them into a data.list"),
+        (["s3://a/x.tar", "s3://b/x.tar"], "2 names, which are not all in one store: write them into a data.list"),
+        ([], "no dataset is named: the list is empty"),
+    ],
+)
+def test_names_that_are_no_dataset_together(names: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        touchfs.open(names)
+
+
+def test_an_argument_that_is_missing_is_named() -> None:
+    assert run("mount", "train-000.tar").stderr.startswith("touchfs mount: Missing argument 'MOUNTPOINT'.")
+    assert run("mount").stderr.startswith("touchfs mount: Missing argument 'DATASET…'.")
+    missing = run("ls", "dev-*.tar")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert missing.stderr.endswith("dev-*.tar: nothing here matches this pattern\n")

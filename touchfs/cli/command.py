@@ -77,7 +77,13 @@ class Command(click.Command):
             each for each in args if not each.startswith("-") and os.path.splitext(each)[1] and os.path.exists(each)
         ]
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(args))
+        except click.MissingParameter as error:
+            *_, last = (each for each in self.params if isinstance(each, click.Argument))
+            given = self.make_parser(ctx).parse_args(list(args))[0].get(last.name)
+            if isinstance(given, str) and isinstance(error.param, click.Argument):  # of several, the last one is there
+                raise click.MissingParameter(ctx=ctx, param=last) from error
+            raise
         except click.UsageError as error:
             if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):
                 raise

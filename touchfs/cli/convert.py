@@ -14,7 +14,7 @@ from touchfs.bulk.convert.touchnet import DATATYPES
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_argument import datasets_argument
 from touchfs.cli.dataset_options import (
     audio_root_option,
     key_rule_option,
@@ -71,7 +71,7 @@ Example:
 
 
 @click.command("convert", cls=Command, help=_HELP)
-@click.argument("path", metavar="DATASET", type=PATH)
+@datasets_argument("path", "DATASET")
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice([*TARGETS, *KINDS]), required=True, help="Kind of shards to write.")
 @click.option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import quote
+from typing import Any
 
 import click
 
@@ -12,11 +14,24 @@ from touchfs.core.errors import NotFoundError
 from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset
 from touchfs.indexing import list_dataset, open_dataset
-from touchfs.indexing.dataset_path import split_dataset_path
+from touchfs.indexing.dataset_path import join_datasets, split_dataset_path
 from touchfs.tree.tree import Entry, Tree
 
 # The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
+
+
+def datasets_argument(name: str, metavar: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An argument for one dataset or several, which are one in their order. The command gets one DATASET[:PATH]."""
+    return click.argument(name, metavar=f"{metavar}…", nargs=-1, required=True, type=PATH, callback=_joined)
+
+
+def _joined(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
+    if len(words) < 2:
+        return "".join(words)
+    *others, last = words
+    name, path = split_dataset_path(last)
+    return join_datasets([*others, name]) + (f":{path}" if path else "")
 
 
 def open_indexed(

@@ -11,7 +11,7 @@ from shlex import quote
 import click
 
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.cli.terminal import say
 from touchfs.core.control_characters import quote_name
@@ -27,7 +27,7 @@ COLUMNS_SHOWN = 20
 
 
 @click.command("info", cls=Command)
-@click.argument("location", metavar="DATASET[:PATH]", type=PATH)
+@datasets_argument("location", "DATASET[:PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--strict", is_flag=True, hidden=True, expose_value=False)  # what is always so since version 0.2
 @dataset_options

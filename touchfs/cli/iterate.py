@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
@@ -25,7 +25,7 @@ PREFETCHED = 16
 
 
 @click.command("iterate", cls=Command)
-@click.argument("path", metavar="DATASET", type=PATH)
+@datasets_argument("path", "DATASET")
 @click.option(
     "--source",
     default="samples",

@@ -8,14 +8,14 @@ import sys
 import click
 
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_tree
+from touchfs.cli.dataset_argument import datasets_argument, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.stat import format_size, format_time
 from touchfs.indexing.serving import unshown_audio
 
 
 @click.command("ls", cls=Command)
-@click.argument("location", metavar="DATASET[:PATH]", type=PATH)
+@datasets_argument("location", "DATASET[:PATH]")
 @click.option("-l", "long", is_flag=True, help="Print sizes and times too.")
 @dataset_options
 def command(location: str, long: bool, read_options: ReadOptions) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from touchfs.cli.command import options_in, state_option
-from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_argument import PATH, datasets_argument
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
@@ -49,6 +49,8 @@ def number(value: str) -> int:
     return int(value)
 
 
+# The kernel takes 4,096 bytes of options, of which the source of the mount is one.
+_SOURCE_MAX = 3500
 _serving = options_in("Serving the data")
 _access = options_in("Who may read")
 _iterators = options_in("Control files and iterators")
@@ -56,7 +58,7 @@ _logs = options_in("Logs and metrics")
 
 
 @click.command("mount", cls=MountCommand, context_settings={"show_default": True})
-@click.argument("path", metavar="DATASET", type=PATH)
+@datasets_argument("path", "DATASET")
 @click.argument("mountpoint", type=PATH)
 @click.option(
     "-o",
@@ -184,9 +186,9 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed, and large compressed
-    ones decompressed, while the others are served. The command returns when the mount answers; the mount continues in
-    the background.
+    DATASET is a shard, a directory of shards, a pattern in quotes, or a data.list; several are one, in their order.
+    Shards without an index are indexed, and large compressed ones decompressed, while the others are served. The
+    command returns when the mount answers; the mount continues in the background.
     MOUNTPOINT may be /dev/fd/N, a descriptor of /dev/fuse that somebody else has mounted.
 
     \b
@@ -252,9 +254,14 @@ def command(
         raise click.UsageError(
             "--control /dev/fd/N needs a mount point /dev/fd/M, which somebody else has mounted, too"
         )
+    shown_source = Location.of(path).absolute.shown
+    if fsname is None and len(shown_source) > _SOURCE_MAX:
+        raise click.UsageError(
+            "too many names for the source of a mount: name the directory, or quote a pattern of them"
+        )
     options = MountOptions(
         path=mountpoint if descriptor is not None else resolve(mountpoint),
-        fsname=Location.of(path).absolute.shown if fsname is None else fsname,
+        fsname=shown_source if fsname is None else fsname,
         workers=workers,
         has_control=has_control,
         control=control if has_control and control_descriptor is None else None,

@@ -8,7 +8,7 @@ import signal
 import click
 
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_listed
+from touchfs.cli.dataset_argument import datasets_argument, open_listed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
@@ -19,7 +19,7 @@ from touchfs.indexing.serving import why_unservable
 
 
 @click.command("serve", cls=Command)
-@click.argument("source", metavar="DATASET", type=PATH)
+@datasets_argument("source", "DATASET")
 @click.option(
     "--http", "address", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True, help="Where to serve."
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
@@ -25,7 +25,7 @@ from touchfs.verify.shard import ShardVerdict
 
 
 @click.command("verify", cls=Command)
-@click.argument("path", metavar="DATASET", type=PATH)
+@datasets_argument("path", "DATASET")
 @click.option("--write", is_flag=True, help="Write the checksums that are missing into the index, instead of checking.")
 @click.option("--force", is_flag=True, help="With --write, write all checksums again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of lines.")

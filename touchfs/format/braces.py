@@ -16,8 +16,9 @@ sees only the braces that were counted: all others are escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import prod
 
 from braceexpand import alphabet, braceexpand
@@ -28,6 +29,8 @@ NAMES_MAX = 1_000_000
 _DEPTH_MAX = 32
 _CLOSING = {"{": "}", "_OP_": "_CL_"}
 _MARKS = re.compile(r"(\{|\}|_OP_|_CL_|,)")
+# What names share is cut at the end of a word, so that `train` and `test` are not `t{rain,est}`.
+_NAME_END, _NAME_START = re.compile(r"[0-9A-Za-z]+$"), re.compile(r"^[0-9A-Za-z]+")
 _SPECIAL = re.compile(r"[\\{}]")
 # Longer numbers are more than names can be anyway, and Python refuses those of thousands of digits.
 _NUMBERS = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.-?([0-9]{1,18}))?")
@@ -76,6 +79,44 @@ def parse_braces(text: str) -> BracePattern | None:
     if (count := prod(each for _, alternatives in stack for each in alternatives)) > NAMES_MAX:
         raise UsageError(f"these braces stand for more than {NAMES_MAX:,} names", path=text)
     return BracePattern("".join(tokens[:first]), count, "".join(escaped))
+
+
+def join_braces(names: Sequence[str]) -> str | None:
+    """The text that stands for these names, in their order; None if there is none, as for names with commas.
+
+    Numbers that follow each other become a range: so `train-{000..099}.tar` is what its members are joined to.
+    """
+    prefix = _NAME_END.sub("", _MARKS.split(_shared_start(names))[0])
+    rests = [name[len(prefix) :] for name in names]
+    shared = _shared_start([rest[::-1] for rest in rests])[::-1]
+    suffix = _NAME_START.sub("", _MARKS.split(shared)[-1])
+    stems = [rest.removesuffix(suffix) for rest in rests]
+    expected = [each for name in names for each in parse_braces(name) or [name]]
+    for parts in (_ranges(stems), stems):
+        middle = parts[0] if len(parts) == 1 and parts is not stems else f"{{{','.join(parts)}}}"
+        text = f"{prefix}{middle}{suffix}"
+        if (pattern := parse_braces(text)) is not None and list(pattern) == expected:
+            return text
+    return None
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    least, most = min(names), max(names)  # what these share, those between them have, too
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
+    return least[: sum(1 for _ in same)]
+
+
+def _ranges(stems: Sequence[str]) -> list[str]:
+    """The stems, of which numbers that follow each other in one width are a range."""
+    runs = list[list[str]]()
+    for stem in stems:
+        last = runs[-1][-1] if runs else ""
+        is_next = stem.isdecimal() and last.isdecimal() and int(stem) == int(last) + 1
+        if is_next and (len(stem) == len(last) or "0" not in (stem[0], runs[-1][0][0])):
+            runs[-1].append(stem)
+        else:
+            runs.append([stem])
+    return [part for run in runs for part in ([f"{{{run[0]}..{run[-1]}}}"] if len(run) > 2 else run)]
 
 
 def _range_length(text: str) -> int:

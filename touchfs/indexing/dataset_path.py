@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
+from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
 from touchfs.core.urls import InArchive, parse_in_archive
+from touchfs.format.braces import join_braces
 from touchfs.registry.directory.members import find_members, has_wildcards, match_wildcards
 from touchfs.source.data import find_type
 
@@ -36,6 +39,26 @@ def split_dataset_path(text: str) -> tuple[str, str]:
     """
     name, path = _split(text) if ":" in text else (text, "")
     return name, "/".join(filter(None, path.split("/")))
+
+
+def join_datasets(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """The dataset of these, in this order: the name with braces that stands for them. Raises UsageError."""
+    if not paths:
+        raise UsageError("no dataset is named: the list is empty")
+    places = [Location.parse(path) for path in paths]
+    if len(paths) == 1:
+        return os.fspath(paths[0])
+    if len({place.path.split("/")[2] if place.is_url else "" for place in places}) > 1:
+        raise UsageError(f"{len(paths)} names, which are not all in one store: write them into a data.list, one a line")
+    if any(place.is_url or os.path.isabs(place.path) for place in places):
+        names = [place.absolute.path for place in places]
+    else:
+        names = [os.path.normpath(place.path) for place in places]
+    if (joined := join_braces(names)) is None:
+        raise UsageError(
+            f"{len(paths)} names, of which some have commas or braces: write them into a data.list, one a line"
+        )
+    return joined
 
 
 def _split(text: str) -> tuple[str, str]:
