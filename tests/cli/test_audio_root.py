@@ -39,7 +39,7 @@ def test_commands(here, lines, text, touchfs):
     touchfs("cp", "-r", f"{lines}:segments/x/a", "copied", *root)
     assert sorted(path.name for path in (here / "copied").rglob("*.*")) == ["0000.json", "0000.txt", "0000.wav"]
     assert "(0.5 s, and" in text("info", lines, *root)
-    assert text("iterate", lines, "--source", "segments", *root).split() == ["segments/x/a/0000.wav"]
+    assert text("iterate", lines, "--select", "segments", *root).split() == ["segments/x/a/0000.wav"]
     assert text("iterate", lines, *root).split() == ["shards/x/a.wav", "shards/x/b.json"]
     place = dict(line.split(":", 1) for line in text("stat", f"{lines}:segments/x/a/0000.wav", *root).splitlines())
     offset, size = int(place["user.touchfs.offset"]), int(place["user.touchfs.size"])

@@ -39,7 +39,7 @@ def evil(here):
         ["ls", "-l", "{}"],
         ["ls", "{}:nothing"],
         ["iterate", "{}"],
-        ["iterate", "{}", "--source", "nothing"],
+        ["iterate", "{}", "--select", "nothing"],
         ["convert", "{}", "{}/out", "--to", "tar"],
         ["cat", "{}:shards/nothing"],
         ["storage", "ls"],

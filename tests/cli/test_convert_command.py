@@ -6,15 +6,18 @@ import itertools
 import json
 import os
 import random
+import subprocess
 import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import soundfile
-from command import INSTALLED
+from command import INSTALLED, TOUCHFS
 from killing import kill_when, tree
 from speech import SENTENCES, SPEECH
+from tars import write_tar
 
 KEYS = [told["key"] for told in SENTENCES]
 
@@ -270,3 +273,87 @@ def test_a_table_is_written_by_one_process(touchfs, shards, here, kind):
         said = f"touchfs: --jobs and --dask cannot be used with --to {kind}, as one process writes a table: omit them\n"
         assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", said)
     assert touchfs("convert", shards, "out", "--to", kind, "--jobs", "1").returncode == 0
+
+
+@pytest.fixture
+def widths(here):
+    """Two tars with three samples each, whose JSON says how wide they are."""
+    for number in range(2):
+        members = {}
+        for each in range(3):
+            members[f"{number}{each}.json"] = json.dumps({"width": 10 * each}).encode()
+            members[f"{number}{each}.txt"] = b"%d" % each
+        write_tar(here / "wds" / f"{number}.tar", members)
+    return here / "wds"
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        (["--where", "width >= 10"], ["01", "02", "11", "12"]),
+        (["--where", "width >= 10", "--take", "3"], ["01", "02", "11"]),
+        (["--take", "1"], ["00"]),
+        (["--select", "samples/1", "--where", "width < 20"], ["10", "11"]),
+    ],
+)
+def test_what_is_chosen_is_converted(text, here, widths, options, keys):
+    """The samples are those that `iterate` writes with the same options."""
+    iterated = text("iterate", widths, *options).split()
+    assert [os.path.basename(path).partition(".")[0] for path in iterated] == keys
+    shards = -(-len(keys) // 2)
+    told = text("convert", widths, "tars", "--to", "webdataset", "--num-utt-per-shard", "2", *options)
+    assert told.startswith(f"tars: {shards} shard") and told.endswith(f"{len(keys)} sample{'s' * (len(keys) > 1)}")
+    members = [name for number in range(shards) for name in tar_of(here / f"tars/{number:06}.tar")]
+    assert members == [f"{key}.{extension}" for key in keys for extension in ("json", "txt")]
+
+
+def test_what_is_chosen_becomes_a_table_and_rows_of_tables_are_chosen(text, touchfs, here, widths):
+    assert text("convert", widths, "table", "--to", "parquet", "--where", "width >= 10").startswith("table: 4 rows")
+    text("convert", "table", "rows", "--to", "arrow", "--where", "key != '01'", "--take", "2")
+    with pyarrow.OSFile(str(next((here / "rows").glob("*.arrow")))) as file:
+        rows = pyarrow.ipc.open_file(file).read_all()
+    assert rows.schema.names == ["__key__", "json", "txt"]
+    assert rows["__key__"].to_pylist() == ["02", "11"] and rows["txt"].to_pylist() == [b"2", b"1"]
+    done = touchfs("convert", widths, "none", "--to", "parquet", "--where", "width > 99")
+    assert done.stderr == b"touchfs: none: has no rows, because there are no samples\n"
+
+
+def test_segments_and_merged_ones_are_samples_of_their_own(text, shards, here):
+    for select, name in (("segments", "clips"), ("merged/max=30", "joined")):
+        paths = text("iterate", shards, "--select", select, "--take", "3").split()
+        assert text("convert", shards, name, "--to", "tar", "--select", select, "--take", "3").endswith("3 samples")
+        members = tar_of(here / name / "000000.tar")
+        below = [path.removeprefix(f"{select}/").partition("/")[2] for path in paths]
+        assert [member for member in members if member.endswith(".wav")] == below
+        for path, member in zip(paths, below, strict=True):
+            assert members[member] == touchfs_bytes(shards, path)
+
+
+def touchfs_bytes(dataset, path):
+    return subprocess.run([TOUCHFS, "cat", f"{dataset}:{path}"], capture_output=True, check=True).stdout
+
+
+def test_a_choice_cannot_change_when_a_conversion_goes_on(touchfs, here):
+    members = {"0.json": b'{"width": 1}', "1.json": b'{"width": 2}', "2.json": b"[", "3.json": b"{}"}
+    write_tar(here / "x.tar", members)
+    settings = ["--to", "touch", "--datatypes", "metainfo", "--num-utt-per-shard", "1", "--jobs", "1"]
+    begun = ["convert", "x.tar", "out", *settings, "--take", "3"]
+    told = refused(touchfs, *begun)
+    assert "sample 2" in told and (here / "out/000000001").is_dir()
+    for changed, difference in (
+        (["--take", "4"], "take 3, not 4"),
+        (["--take", "3", "--where", "width < 10"], "where None, not width < 10"),
+        (["--take", "3", "--select", "samples/x"], "select samples, not samples/x"),
+        ([], "select samples, not None"),
+    ):
+        told = refused(touchfs, "convert", "x.tar", "out", *settings, *changed, status=2)
+        assert f"was begun with {difference}: go on with that" in told
+    assert refused(touchfs, *begun) != ""
+    assert touchfs(*begun, "--skip-bad").stdout.decode().startswith("out: 2 shards, 2 samples, 1 skipped")
+
+
+def test_where_no_choice_can_be_made(touchfs, widths):
+    told = refused(touchfs, "convert", widths, "o", "--to", "tar", "--where", "nothing > 1", status=2)
+    assert "no sample has the field nothing" in told
+    told = refused(touchfs, "convert", widths, "o", "--to", "tar", "--select", "frames", status=2)
+    assert "there is no 'frames' to select" in told

@@ -39,7 +39,7 @@ CALLS = {
     ],
     "info": ["{d}", "{d} --json", "{t}", "{t} --json", "{n}"],
     "interleave": ["{d} {o}", "{t} {o} --where {n}"],
-    "iterate": ["{d}", "{d} --output json", "{d} --source {n}", "{t} --where {n}"],
+    "iterate": ["{d}", "{d} --output json", "{d} --select {n}", "{t} --where {n}"],
     "iterator": ["create {d} one", "next {d} one", "list {d}", "peek {m} {n}"],
     "ls": ["{d}", "-l {d}:shards", "{d}:by-key", "{d}:shards/{n}", "{t}:by-label", "{t}:columns", "{t}:shards/table"],
     "manifest": ["{d} {o} --kind nemo", "{d} {o} --kind kaldi", "{d} --kind nemo"],

@@ -36,7 +36,7 @@ def test_paths_are_those_of_the_tree(shards, text):
     ],
 )
 def test_segments_and_merged_ones(shards, text, touchfs, view, ending, magic):
-    paths = lines(text, shards, "--source", view)
+    paths = lines(text, shards, "--select", view)
     assert all(path.startswith(f"{view}/000") and path.endswith(ending) for path in paths)
     assert touchfs("cat", f"{shards}:{paths[-1]}").stdout.startswith(magic)
 
@@ -45,10 +45,10 @@ def test_only_what_is_asked_for(here, shards, text, touchfs):
     paths = lines(text, shards)
     first = [path for path in paths if path.startswith("shards/000000000/")]
     assert 2 < len(first) < len(paths)
-    assert lines(text, shards, "--source", "samples/000000000") == first
+    assert lines(text, shards, "--select", "samples/000000000") == first
     chosen = ("--where", "shard == '000000000' and ordinal < 2")
     assert lines(text, shards, *chosen) == first[:2]
-    assert lines(text, shards, "--source", "segments/000000000", "--where", "segment == 0")
+    assert lines(text, shards, "--select", "segments/000000000", "--where", "segment == 0")
     done = touchfs("iterate", shards, *chosen, "--shuffle", "7", "--repeat", "2", "--format", "tar")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         members = [name for name in tar.getnames() if name.endswith(".wav")]
@@ -108,7 +108,7 @@ def test_json(shards, text):
 
 @pytest.mark.parametrize("view", ["samples", "segments"])
 def test_a_tar_has_the_files(shards, touchfs, view):
-    done = touchfs("iterate", shards, "--source", view, "--take", "4", "--format", "tar")
+    done = touchfs("iterate", shards, "--select", view, "--take", "4", "--format", "tar")
     assert (done.returncode, done.stderr) == (0, b"")
     below = "segments" if view == "segments" else "shards"
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
@@ -133,7 +133,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
     text("iterate", shards, "--shuffle", "7", "--take", "1", "--save-state", "state")
     for others in (
         ["--shuffle", "8"],
-        ["--shuffle", "7", "--source", "segments"],
+        ["--shuffle", "7", "--select", "segments"],
         ["--shuffle", "7", "--repeat", "2"],
         ["--shuffle", "7", "--tail", "drop"],
         ["--shuffle", "7", "--where", "ordinal < 9"],
@@ -151,11 +151,11 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--resume", "none"], "none: no such file"),
         (["--resume", "damaged"], "damaged: not JSON: "),
         (["--resume", "damaged", "--epoch", "1"], "leave out --epoch"),
-        (["--source", "windows"], "there is no 'windows' to select: choose samples, segments, interleaved"),
-        (["--source", "samples/none"], "there is no shard 'none'"),
+        (["--select", "windows"], "there is no 'windows' to select: choose samples, segments, interleaved"),
+        (["--select", "samples/none"], "there is no shard 'none'"),
         (["--where", "durations > 1"], "durations"),
         (["--where", "duration >"], "where, column 11: expected a number"),
-        (["--source", "merged/max=no"], "max is 'no'"),
+        (["--select", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
         (["--tail", "cut"], "'cut' is not one of 'keep', 'drop', 'pad'"),
     ],

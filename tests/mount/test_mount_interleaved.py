@@ -115,6 +115,6 @@ def test_the_commands_show_items(tmp_path):
     info = touchfs("info", tmp_path / "a.tar")
     assert "interleaved:    1 shard, 1 sample" in info.stdout
     assert json.loads(touchfs("info", "--json", tmp_path / "a.tar").stdout)["interleaved_samples"] == 1
-    done = touchfs("iterate", "--source", "interleaved", tmp_path / "a.tar")
+    done = touchfs("iterate", "--select", "interleaved", tmp_path / "a.tar")
     assert done.stdout == "interleaved/a/a/000.txt\n", done.stderr
     assert touchfs("ls", "--on-error", "sometimes", tmp_path / "a.tar").returncode == 2

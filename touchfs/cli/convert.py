@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from inspect import signature
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from touchfs.bulk.chosen import Choice, ChosenOfShard
 from touchfs.bulk.convert.job import TARGETS, convert
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES
-from touchfs.bulk.data_list import is_relative_to_itself, remark
+from touchfs.bulk.data_list import check_apart, check_output, is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import datasets_argument
+from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import (
+    ReadOptions,
     audio_root_option,
     key_rule_option,
     sample_rate_option,
@@ -28,6 +31,7 @@ from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
+from touchfs.cli.selection_options import SAMPLES, selection_options
 from touchfs.cli.tables import KINDS, print_report, settings_of, storage_options
 from touchfs.cli.terminal import complain, say
 from touchfs.cli.workers import Workers, executor, workers_option
@@ -45,6 +49,7 @@ _SETTINGS = {
     "audio_resample": "rate",
     "resample_in": "arithmetic",
 }
+_SAME = {"wds": "tar", "webdataset": "tar"}
 _INTERLEAVED = {"tar": "wds", "parquet": "parquet"}
 _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 _TARGET_LINES = "\n".join(f"  {name:<8} {target.words}" for name, target in TARGETS.items())
@@ -63,17 +68,28 @@ Samples keep their order and their keys.
 If the target cannot store a field, the error names the sample. In archives a dot in the last part of a key becomes %2E,
 and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
 
+--select, --where and --take choose what is converted, as `touchfs iterate` and the spec of an iterator have them.
+
 \b
 Example:
   touchfs convert shards/ tars/ --to tar
   touchfs convert tars/ shar/ --to shar
+  touchfs convert shards/ clips/ --to tar --select segments --where 'duration > 0.5' --take 3
 """
 
 
 @click.command("convert", cls=Command, help=_HELP)
 @datasets_argument("path", "DATASET")
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice([*TARGETS, *KINDS]), required=True, help="Kind of shards to write.")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice([*TARGETS, *KINDS, *_SAME]),
+    metavar=f"[{'|'.join((*TARGETS, *KINDS))}]",
+    required=True,
+    callback=lambda context, parameter, kind: _SAME.get(kind, kind),
+    help="Kind of shards to write. wds and webdataset are tar.",
+)
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),
@@ -102,6 +118,8 @@ Example:
     type=click.Choice(["interleaved"]),
     help="tar, parquet: convert texts and images in reading order, as `touchfs interleave` does.",
 )
+@selection_options
+@click.option("--take", type=click.IntRange(0), metavar="N", help="Only the first N of these samples.")
 @storage_options(*KINDS)
 @click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Omit the files with this extension.")
 @click.option(
@@ -122,6 +140,9 @@ def command(
     output: str,
     kind: str,
     sample_kind: str | None,
+    select: str,
+    where: str | None,
+    take: int | None,
     num_utt_per_shard: int | None,
     leave_out: tuple[str, ...],
     skip_bad: bool,
@@ -150,7 +171,8 @@ def command(
     )
     given = {name: value for name, value in target_options.items() if value is not None}
     if sample_kind is not None:
-        if kind not in _INTERLEAVED or given or num_utt_per_shard or leave_out or skip_bad or split is not None:
+        others = given or num_utt_per_shard or leave_out or skip_bad or where or take is not None or select != SAMPLES
+        if kind not in _INTERLEAVED or others or split is not None:
             raise UsageError(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )
@@ -159,8 +181,12 @@ def command(
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
         _check_one_process(kind, workers)
-        _convert_to_table(path, output, kind, leave_out, skip_bad, options, given)
+        choice = _choice(path, output, select, where, take, options)
+        _convert_to_table(path, output, kind, leave_out, skip_bad, options, given, choice)
         return 0
+    if workers.scheduler is not None and select.partition("/")[0] not in ("samples", "shards"):
+        raise UsageError(f"--dask cannot be used with --select {select}: use --jobs")
+    choice = _choice(path, output, select, where, take, options)
     target = _target(kind, num_utt_per_shard, limits, given)
     with executor(workers, [path], [output]) as pool, progress_bar("converting") as progress:
         report = convert(
@@ -170,6 +196,7 @@ def command(
             options=options,
             leave_out=leave_out,
             skip_bad=skip_bad,
+            choice=choice,
             executor=pool,
             progress=progress,
         )
@@ -180,6 +207,29 @@ def command(
     if kind == "touch" and is_relative_to_itself(output):
         say(remark(output))
     return 0
+
+
+def _choice(
+    path: str, output: str, select: str, where: str | None, take: int | None, options: Options
+) -> Choice | None:
+    """What the options choose of a dataset; None for all of its samples. Only a choice needs the index."""
+    if where is None and take is None and select == SAMPLES:
+        return None
+    from touchfs.dataset.samples import DatasetSamples
+    from touchfs.select.selection import base_of
+    from touchfs.select.selector import Selector
+    from touchfs.select.survivors import survivors_directory
+
+    check_output(output)
+    check_apart(path, output)
+    dataset = open_indexed(path, ReadOptions(options, in_place=False))
+    samples, positions = base_of(Selector(dataset, survivors_directory()).select(select, where))
+    parts = None if isinstance(samples, DatasetSamples) else samples
+    shards = [
+        ChosenOfShard(array("q", (found if parts else found - start).tolist()), parts)
+        for start, found in samples.in_shards(positions[:take])
+    ]
+    return Choice(shards, {"select": select, "where": where, "take": take})
 
 
 def _check_one_process(kind: str, workers: Workers) -> None:
@@ -197,6 +247,7 @@ def _convert_to_table(
     skip_bad: bool,
     options: Options,
     given: dict[str, Any],
+    choice: Choice | None,
 ) -> None:
     for name in given.keys() - _TABLE_OPTIONS:
         raise UsageError(f"--{name.replace('_', '-')} cannot be used with --to {kind}")
@@ -210,9 +261,12 @@ def _convert_to_table(
             options=options,
             leave_out=leave_out,
             skip_bad=skip_bad,
+            choice=choice,
             progress=progress,
         )
     print_report(output, report)
+    if not report.rows:
+        complain(f"touchfs: {output}: has no rows, because there are no samples")
 
 
 def _target(kind: str, samples_per_shard: int | None, limits: Limits, options: dict[str, Any]) -> Target:

@@ -14,6 +14,7 @@ import click
 from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
+from touchfs.cli.selection_options import selection_options
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
 from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
@@ -26,13 +27,7 @@ PREFETCHED = 16
 
 @click.command("iterate", cls=Command)
 @datasets_argument("path", "DATASET")
-@click.option(
-    "--source",
-    default="samples",
-    metavar="WHAT",
-    help="samples, segments, interleaved or merged/PLAN, or a path below one, such as samples/SHARD.",
-)
-@click.option("--where", metavar="EXPRESSION", help="Only samples for which this holds, such as 'duration > 2'.")
+@selection_options
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
@@ -53,7 +48,7 @@ PREFETCHED = 16
 @dataset_options
 def command(
     path: str,
-    source: str,
+    select: str,
     where: str | None,
     seed: int | None,
     rank: int,
@@ -88,7 +83,7 @@ def command(
     dataset = open_indexed(path, read_options)
     if strict:
         check_strictly(dataset)
-    samples = Selector(dataset, survivors_directory()).select(source, where)
+    samples = Selector(dataset, survivors_directory()).select(select, where)
     warn_of_errors(samples.dataset, repeated_options())
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size, tail=tail

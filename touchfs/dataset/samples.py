@@ -109,6 +109,12 @@ class Samples(Sequence[Sample]):
     def _counts(self) -> Iterator[int]:
         return (end - start for start, end in zip(self._starts, self._starts[1:], strict=False))
 
+    def in_shards(self, positions: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """For each shard its first position, and those of the ascending `positions` that it has."""
+        return list(
+            zip(self._starts, np.split(positions, np.searchsorted(positions, self._bounds[1:-1])), strict=False)
+        )
+
     def __len__(self) -> int:
         return self._starts[-1]
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset
@@ -77,6 +78,14 @@ AnySamples = Samples | Selection
 def source_of(view: str) -> str:
     """Return how specs and item tokens name a view: `samples` is the view `shards`."""
     return "samples" if view == "shards" else view
+
+
+def base_of(samples: AnySamples) -> tuple[Samples, NDArray[np.int64]]:
+    """The samples that a selection is of in the end, and the positions in them of those that are selected."""
+    if not isinstance(samples, Selection):
+        return samples, np.arange(len(samples), dtype=np.int64)
+    base, positions = base_of(samples.samples)
+    return base, positions[np.asarray(samples.positions, np.int64)]
 
 
 def position_at(samples: AnySamples, key: tuple[int, int, int]) -> int:

@@ -1,4 +1,4 @@
-"""Convert a recording to mono 16-bit PCM: such a WAV is copied, everything else is decoded as in `pack touch`.
+"""Convert a recording to mono 16-bit PCM: such a WAV is copied, everything else is decoded as in `pack touchnet`.
 
 FLAC of 16 bits is unpacked first: decoding with libav seeks to the start first, which in a file of one or two frames
 loses the first frame.

@@ -7,15 +7,16 @@ each thread keeps the shard open that it read last, until `release`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from touchfs.bulk.chosen import Choice, ChosenOfShard, parts_of
 from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, TouchfsError
-from touchfs.core.extent import Buffer
+from touchfs.core.extent import Buffer, Content
 from touchfs.core.progress import stage
 from touchfs.form.compressed_content import plain_extension, read_plain
 from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
@@ -25,7 +26,7 @@ from touchfs.registry.find import FoundShard
 from touchfs.registry.open import known_shard, open_shard, shard_at
 from touchfs.registry.segments import SegmentFinder
 from touchfs.shard.options import Options
-from touchfs.shard.sample import SampleSegments, ShardReader, StoredRecording, StoredSample, recording_in
+from touchfs.shard.sample import Field, SampleSegments, ShardReader, StoredRecording, StoredSample, recording_in
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.view import raw
 from touchfs.view.file import ViewFile
@@ -39,12 +40,14 @@ NewNames = Callable[[Collection[str]], Mapping[str, str]]
 class InputShard(NamedTuple):
     """A shard to convert, and the fingerprints of its files when the conversion began.
 
-    `partition` has the values of its directories (`touchfs.tables.values.partition`).
+    `partition` has the values of its directories (`touchfs.tables.values.partition`). By default, all samples are
+    `chosen`.
     """
 
     path: str
     files: Mapping[str, Fingerprint]
     partition: str = ""
+    chosen: ChosenOfShard | None = None
 
     @property
     def size(self) -> int:
@@ -90,6 +93,20 @@ def open_kept(read: InputShard, options: Options) -> ShardReader:
     return _kept.shard
 
 
+def inputs_of(found: Sequence[FoundShard], choice: Choice | None) -> list[InputShard]:
+    """The shards that were found; with a choice, those of which something is chosen."""
+    shards = [*map(input_of, found)]
+    if choice is None:
+        return shards
+    pairs = zip(shards, choice.shards, strict=True)
+    return [shard._replace(chosen=chosen) for shard, chosen in pairs if chosen.numbers]
+
+
+def count(read: InputShard, options: Options) -> int:
+    """The number of its samples that are converted. Raises as `open_kept`."""
+    return len(open_kept(read, options)) if read.chosen is None else len(read.chosen.numbers)
+
+
 def release() -> None:
     """Close the shard that this thread keeps open."""
     shard, _kept.shard, _kept.of = _kept.shard, None, None
@@ -100,13 +117,18 @@ def release() -> None:
 def samples(
     read: InputShard, options: Options, leave_out: Collection[str], first: int, new_names: NewNames = same_names
 ) -> Generator[tuple[StoredSample, Files] | FormatError | NotFoundError, None, None]:
-    """The samples of a shard from `first` on, then its problems as errors. `new_names` says which files get another
-    extension.
+    """The samples of a shard, of those that are chosen from the `first` on, then its problems as errors. `new_names`
+    says which files get another extension.
     """
     try:
+        if read.chosen is not None and read.chosen.parts is not None:
+            for part, contents in parts_of(read.chosen, first):
+                yield part, _PartFiles(contents, read, leave_out, options, new_names)
+            return
         shard = open_kept(read, options)
+        numbers = range(len(shard)) if read.chosen is None else read.chosen.numbers
         with closing(Files(read, leave_out, options, new_names)) as files:
-            for ordinal in range(first, len(shard)):
+            for ordinal in numbers[first:]:
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
                 yield FormatError(problem)
@@ -136,15 +158,21 @@ class Files:
 
     def of(self, sample: StoredSample) -> list[ViewFile]:
         """The files of a sample, not read yet."""
-        found = [file for file in raw.files(sample) if file.label not in self._leave_out]
+        found = [file for file in self._all(sample) if file.label not in self._leave_out]
         names = self._new_names([file.label for file in found])
         return [file._replace(extension=names.get(file.label, file.extension)) for file in found]
+
+    def _all(self, sample: StoredSample) -> Iterable[ViewFile]:
+        return raw.files(sample)
+
+    def _content(self, field: Field) -> Content:
+        return self._contents.content(field)
 
     def read(self, file: ViewFile) -> Buffer:
         """The bytes of a file. Raises FormatError, SourceError or ChangedError."""
         if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
             raise FormatError(too_large(self._limit))
-        content = self._contents.content(file.field)
+        content = self._content(file.field)
         stored = file.field.extension or ""
         if file.extension != stored and file.extension == plain_extension(stored):
             return read_plain(stored, content, self._text_limit)
@@ -182,3 +210,26 @@ class Files:
             if (audio := measure_field(field, self._contents).audio) is not None:
                 return StoredRecording(field, audio.rate, audio.channels, audio.frames, audio.sample_format)
         return None
+
+
+class _PartFiles(Files):
+    """The files of one part of a sample, as `segments/` and `merged/` show them."""
+
+    def __init__(self, contents: Mapping[ViewFile, Content], *settings: Any) -> None:
+        super().__init__(*settings)
+        self._shown = contents
+
+    @property
+    def has_lists(self) -> bool:
+        """False: its own files say all."""
+        return False
+
+    def _all(self, sample: StoredSample) -> Iterable[ViewFile]:
+        return self._shown
+
+    def _content(self, field: Field) -> Content:
+        return next(content for file, content in self._shown.items() if file.field == field)
+
+    def with_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
+        """The files: a part has no segments."""
+        return files

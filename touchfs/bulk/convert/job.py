@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from touchfs.bulk import unfinished
-from touchfs.bulk.convert.input import InputShard, input_of, release
+from touchfs.bulk.chosen import Choice
+from touchfs.bulk.convert.input import InputShard, inputs_of, release
 from touchfs.bulk.convert.plan import plan_settings
 from touchfs.bulk.convert.resume import ResumeState, StagedShard
 from touchfs.bulk.convert.shar import SharTarget
@@ -78,10 +79,11 @@ def convert(
     options: Options = DEFAULT,
     leave_out: Collection[str] = (),
     skip_bad: bool = False,
+    choice: Choice | None = None,
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
 ) -> ConvertReport:
-    """Convert a dataset without the files of the extensions `leave_out`.
+    """Convert a dataset, or what is chosen of it, without the files of the extensions `leave_out`.
 
     The result does not depend on the executor. `progress` is called with the bytes of the dataset that are done and
     their total. Raises UsageError if the output contains anything but an unfinished conversion with the same settings,
@@ -93,8 +95,8 @@ def convert(
     found = find(Location.parse(dataset), audio_root=options.limits.audio_root, split=options.split).shards
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    inputs = [*map(input_of, found)]
-    settings = plan_settings(dataset, output, target, options, leave_out, inputs)
+    inputs = inputs_of(found, choice)
+    settings = plan_settings(dataset, output, target, options, leave_out, inputs, choice)
     try:
         with unfinished.open_plan(Path(output), settings):
             state = ResumeState(output, target.mark)
@@ -103,7 +105,7 @@ def convert(
                 raise UsageError(problem, path=output)
             there = [shard._replace(path=path_there(executor, shard.path)) for shard in inputs]
             survey = _survey(there, target, options, leave_out, executor, progress)
-            place, paths = Path(os.path.abspath(output)), [each.path for each in found]
+            place, paths = Path(os.path.abspath(output)), [each.path for each in inputs]
             work = Conversion(target, place, there, paths, options, leave_out, survey.extensions, skip_bad)
             while state.position.shard < len(inputs):
                 _convert(work, survey, state, executor, progress)

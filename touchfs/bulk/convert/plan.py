@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from touchfs.bulk.chosen import CHOICE_WORDS, Choice
 from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.convert.target import Target
 from touchfs.core.location import Location
@@ -15,7 +16,13 @@ from touchfs.shard.options import Options
 
 
 def plan_settings(
-    dataset: str, output: str, target: Target, options: Options, leave_out: Collection[str], inputs: list[InputShard]
+    dataset: str,
+    output: str,
+    target: Target,
+    options: Options,
+    leave_out: Collection[str],
+    inputs: list[InputShard],
+    choice: Choice | None = None,
 ) -> dict[str, Any]:
     """Everything that determines the shards, and so must be equal to resume."""
     target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
@@ -33,6 +40,8 @@ def plan_settings(
         "layout": options.layout,
         "features": options.features,
         "leave-out": sorted(leave_out),
+        **dict.fromkeys(CHOICE_WORDS),
+        **(choice.words if choice else {}),
         "sha256": plan_digest(inputs),
     }
 

@@ -65,7 +65,7 @@ def _fill(work: Conversion, task: ShardTask, writer: Writer, record: BinaryIO) -
         first = begin.ordinal if number == begin.shard else 0
         found_samples = samples(shard, work.options, work.leave_out, first, work.target.new_names)
         with closing(found_samples) as all_found:
-            for found in all_found:
+            for position, found in enumerate(all_found, first):
                 skip: bytes | None
                 if isinstance(found, TouchfsError):
                     skip = _skip(work, number, None, found)
@@ -73,7 +73,7 @@ def _fill(work: Conversion, task: ShardTask, writer: Writer, record: BinaryIO) -
                     count += 1
                     reached(count - begin.samples, task.samples)
                     if writer.is_full:
-                        return ResumePoint(number, found[0].ordinal + 1, count), skipped
+                        return ResumePoint(number, position + 1, count), skipped
                     continue
                 record.write(skip)
                 skipped += 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.bulk.convert.input import InputShard, NewNames, open_kept, samples
+from touchfs.bulk.convert.input import InputShard, NewNames, count, samples
 from touchfs.bulk.convert.resume import ResumePoint
 from touchfs.containers.tar.layout.header import BLOCK
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
@@ -37,11 +37,11 @@ def survey_shard(
 ) -> ShardSurvey:
     """Survey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
     try:
-        count = len(open_kept(read, options))
+        total = count(read, options)
     except (FormatError, NotFoundError):
         return ShardSurvey(0)
     if not visit:
-        return ShardSurvey(count)
+        return ShardSurvey(total)
     extensions: set[str] = set()
     sizes = []
     for found in samples(read, options, leave_out, 0, new_names):
@@ -49,7 +49,7 @@ def survey_shard(
             sample, files = found
             sizes.append(_tar_size(files.of(sample)))
             extensions.update(file.label for file in files.of(sample))
-            reached(len(sizes), count)
+            reached(len(sizes), total)
     return ShardSurvey(len(sizes), frozenset(extensions), np.cumsum(sizes, dtype=np.int64))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,14 +108,16 @@ class FileBatches(ABC):
                 if not table.schema.equals(self._stored):
                     message = f"its columns are not those of {self._shards[0].path}: convert the two one by one"
                     raise FormatError(message, path=shard.path)
+                row = 0
                 for done, batch in self._parts(table, sizes[number]):
-                    yield self._columns.of(batch, shard)
+                    yield self._columns.of(chosen_rows(batch, row, shard), shard)
+                    row += len(batch)
                     progress(before + done, sum(sizes))
             before += sizes[number]
 
     def _open(self, number: int) -> StoredFile:
-        path, files, _ = self._shards[number]
-        return open_source(path, os.path.basename(path), files)
+        shard = self._shards[number]
+        return open_source(shard.path, os.path.basename(shard.path), shard.files)
 
 
 class ArrowBatches(FileBatches):
@@ -145,6 +148,15 @@ class ParquetBatches(FileBatches):
             batch = table.read(row, count)
             row += len(batch)
             yield size * row // table.rows, batch
+
+
+def chosen_rows(batch: pyarrow.RecordBatch, first: int, shard: InputShard) -> pyarrow.RecordBatch:
+    """The rows of a batch that are chosen of a shard, of which the batch has those from the `first` on."""
+    if shard.chosen is None:
+        return batch
+    numbers = shard.chosen.numbers
+    start, end = bisect_left(numbers, first), bisect_left(numbers, first + len(batch))
+    return batch.take(load_pyarrow().array([number - first for number in numbers[start:end]], "int64"))
 
 
 def of_size(batches: Iterator[pyarrow.RecordBatch], rows: int) -> Iterator[pyarrow.RecordBatch]:

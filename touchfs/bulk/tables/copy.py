@@ -9,7 +9,8 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from touchfs.bulk.convert.input import input_of
+from touchfs.bulk.chosen import Choice
+from touchfs.bulk.convert.input import inputs_of
 from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
 from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettings
@@ -26,8 +27,11 @@ from touchfs.registry.find import find
 from touchfs.shard.options import Options
 
 
-def find_table(source: str, settings: TableSettings, options: Options) -> BatchSource | None:
-    """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others.
+def find_table(
+    source: str, settings: TableSettings, options: Options, choice: Choice | None = None
+) -> BatchSource | None:
+    """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others,
+    and where parts of its samples are chosen.
 
     Its rows have the values of its directories, too.
 
@@ -35,12 +39,14 @@ def find_table(source: str, settings: TableSettings, options: Options) -> BatchS
     """
     found, limits = find(Location.parse(source), split=options.split).shards, options.limits
     kinds, rows = {shard.container for shard in found}, settings.batch_size or ROWS
-    shards = [*map(input_of, found)]
+    shards = inputs_of(found, choice)
+    if not shards or any(shard.chosen is not None and shard.chosen.parts is not None for shard in shards):
+        return None
     if kinds == {containers.ARROW}:
         return ArrowBatches(shards, limits)
     if kinds == {containers.PARQUET}:
         return ParquetBatches(shards, rows, limits)
-    if shards and all(is_lance_table(shard, limits) for shard in shards):
+    if all(is_lance_table(shard, limits) for shard in shards):
         return LanceBatches(shards, rows, limits)
     return None
 

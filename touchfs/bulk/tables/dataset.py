@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from touchfs.bulk.convert.input import Files, input_of, open_kept, release, samples
+from touchfs.bulk.chosen import Choice
+from touchfs.bulk.convert.input import Files, count, inputs_of, release, samples
 from touchfs.bulk.tables.item import KEY, Item
 from touchfs.bulk.tables.writers import TableSettings
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
@@ -42,10 +43,11 @@ class DatasetItems:
         options: Options,
         leave_out: Collection[str] = (),
         skip: Callable[[str, TouchfsError], None] | None = None,
+        choice: Choice | None = None,
     ) -> None:
         location = Location.parse(dataset)
         found = find(location, audio_root=options.limits.audio_root, split=options.split)
-        self.shards = [*map(input_of, found.shards)]
+        self.shards = inputs_of(found.shards, choice)
         self._options = options
         self._leave_out = leave_out
         self._skip = skip
@@ -80,14 +82,14 @@ class DatasetItems:
         before = 0
         try:
             for shard in self.shards:
-                count = 0
+                done = 0
                 for found in samples(shard, self._options, self._leave_out, 0):
                     if isinstance(found, TouchfsError):
                         self._problem(shard.path, found)
                         continue
                     yield from self._item(*found)
-                    count += 1
-                    progress(before + shard.size * count // max(len(open_kept(shard, self._options)), count), total)
+                    done += 1
+                    progress(before + shard.size * done // max(count(shard, self._options), done), total)
                 before += shard.size
                 progress(before, total)
         finally:

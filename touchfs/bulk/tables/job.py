@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from touchfs.bulk.chosen import Choice
 from touchfs.bulk.data_list import check_apart, check_output
 from touchfs.bulk.skipped import publish_skipped, skipped_line
 from touchfs.bulk.tables.copy import copy_table, find_table
@@ -45,14 +46,15 @@ def pack_table(
     options: Options = DEFAULT,
     leave_out: Collection[str] = (),
     skip_bad: bool = False,
+    choice: Choice | None = None,
     progress: Progress = lambda done, total: None,
 ) -> TableReport:
     """Write the samples of a dataset, the lines of a JSONL or the files of a folder as a cache at `output`.
 
-    Without `features`, each file of a dataset's samples is stored as it is, and a table is copied. `progress` is called
-    with what is done and the total: bytes of a dataset, files of a folder. Raises UsageError if the output exists,
-    FormatError for a sample that makes no row unless it is skipped, and for a column that no sample has, and the errors
-    of the source.
+    With a `choice`, only what it has of a dataset is written. Without `features`, each file of a dataset's samples is
+    stored as it is, and a table is copied. `progress` is called with what is done and the total: bytes of a dataset,
+    files of a folder. Raises UsageError if the output exists, FormatError for a sample that makes no row unless it is
+    skipped, and for a column that no sample has, and the errors of the source.
     """
     check_output(output)
     check_apart(source, output)
@@ -68,10 +70,10 @@ def pack_table(
             raise UsageError("a folder of files needs --features, which name the columns", path=source)
         files = folder_files(source)
         items = _counted(folder_items(source, files, features), len(files), progress)
-    elif features is None and not leave_out and (table := find_table(source, settings, options)) is not None:
+    elif features is None and not leave_out and (table := find_table(source, settings, options, choice)) is not None:
         return TableReport(copy_table(table, output, settings, progress), 0)
     else:
-        samples = DatasetItems(source, options, leave_out, skip if skip_bad else None)
+        samples = DatasetItems(source, options, leave_out, skip if skip_bad else None, choice)
         features = features or samples.features(settings)
         items = samples.items(progress)
     rows = settings.write(_rows(items, features, skip if skip_bad else None), features, Path(output))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from touchfs.bulk.convert.input import InputShard
-from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns
+from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns, chosen_rows
 from touchfs.core.errors import FormatError
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.progress import Progress
@@ -76,7 +76,7 @@ class LanceBatches:
                 )
             done = 0
             for batch in self._read(table, min(self._rows, max(1, table.rows * BATCH_BYTES // max(sizes[number], 1)))):
-                yield self._columns.of(batch, self._datasets[number])
+                yield self._columns.of(chosen_rows(batch, done, self._datasets[number]), self._datasets[number])
                 done += batch.num_rows
                 progress(sum(sizes[:number]) + sizes[number] * done // table.rows, sum(sizes))
 
@@ -98,7 +98,7 @@ class LanceBatches:
             yield batch
 
     def _open(self, number: int) -> LanceTable:
-        path, files, _ = self._datasets[number]
+        path, files = self._datasets[number][:2]
         manifest, version = manifest_of(path, files)
         table = LanceTable(path, version, files[manifest])
         LanceScan(table).check_files()

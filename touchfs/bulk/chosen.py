@@ -1,0 +1,61 @@
+"""A choice of samples to convert: some of a dataset, or parts of them, as `segments/` and `merged/` show them."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from touchfs.core.errors import FormatError
+from touchfs.core.extent import Content
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.samples import Samples
+from touchfs.form.plain import BYTES
+from touchfs.shard.sample import Field, StoredSample
+from touchfs.view.file import ViewFile
+
+
+class ChosenOfShard(NamedTuple):
+    """Those of a shard, in order: ordinals of its samples; with `parts`, positions of parts of them."""
+
+    numbers: array[int]
+    parts: Samples | None = None
+
+
+# The options that choose, as plans of conversions have them.
+CHOICE_WORDS = ("select", "where", "take")
+
+
+class Choice(NamedTuple):
+    """Those of each shard of a dataset, and the `words` that chose them, which a resumed conversion compares."""
+
+    shards: list[ChosenOfShard]
+    words: Mapping[str, Any]
+
+
+def parts_of(chosen: ChosenOfShard, first: int) -> Iterator[tuple[StoredSample, Mapping[ViewFile, Content]]]:
+    """The chosen parts from the `first` on: each as a sample without fields, with its files.
+
+    Its key is its path below the shard, without the extension, as in `talks/monday/0000`.
+    """
+    if chosen.parts is not None:
+        for number in chosen.numbers[first:]:
+            part = chosen.parts[number]
+            yield StoredSample(_key(part), part.ordinal, {}), _files(part)
+
+
+def _key(part: Sample) -> str:
+    extension = next(iter(part))
+    below = part.path(extension).removeprefix(f"{part.view}/{part.shard}/")
+    return os.path.join(os.path.dirname(below), os.path.basename(below).removesuffix(f".{extension}"))
+
+
+def _files(part: Sample) -> dict[ViewFile, Content]:
+    try:
+        contents = {extension: part.content(extension) for extension in part}
+    except FormatError as error:
+        raise error.of(part.key) from None
+    sizes = {extension: content.size for extension, content in contents.items()}
+    fields = {name: Field(name, "", 0, sizes[name], BYTES, name) for name in contents}
+    return {ViewFile(name, fields[name]): content for name, content in contents.items()}
