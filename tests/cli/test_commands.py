@@ -452,3 +452,39 @@ class TestNames:
             r"user.touchfs.key:      \u001b[31mred\nline"
             in text("stat", "out:shards/000000000/%1B[31mred%0Aline.json").splitlines()
         )
+
+
+def test_ls_lists_what_is_below_as_paths(text, shards):
+    paths = text("ls", "-R", f"{shards}:segments").splitlines()
+    (directory,) = (path for path in paths if path.endswith("000000000/talks/monday/"))
+    below = text("ls", f"{shards}:segments/{directory}").splitlines()
+    assert [path for path in paths if path.startswith(directory) and path != directory] == [
+        directory + each for each in below
+    ]
+    assert text("ls", "-R", f"{shards}:segments/{directory}0000.txt") == "0000.txt"
+
+
+def test_ls_shows_sizes_as_people_read_them(text, shards):
+    place = f"{shards}:shards/000000000/talks/monday.wav"
+    size = int(text("ls", "-l", place).split()[0])
+    assert text("ls", "-lh", place).split()[:2] == [f"{size / 1000:.1f}", "kB"]
+
+
+def test_tables_are_arrays_of_objects(text, touchfs, shards):
+    place = f"{shards}:shards/000000000/talks"
+    rows = json.loads(text("ls", "--json", place))
+    assert [row["name"] for row in rows] == text("ls", place).split()
+    for row in rows:
+        facts = json.loads(text("stat", "--json", f"{place}/{row['name']}"))
+        assert (facts["type"], facts["size"], facts["modified"]) == (row["type"], row["size"], row["modified"])
+        assert facts["path"] == f"/shards/000000000/talks/{row['name']}"
+    (indexed,) = json.loads(text("index", "--json", shards))
+    assert (indexed["dataset"], indexed["shards"], indexed["samples"], indexed["indexed_now"]) == (
+        str(shards),
+        3,
+        10,
+        0,
+    )
+    assert json.loads(text("iterator", "list", "--json", shards)) == []
+    found = json.loads(touchfs("doctor", "--json").stdout)
+    assert {tuple(each) for each in found} == {("rating", "subject", "found", "advice")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,13 @@ COMMANDS = {
     "verify {}": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": None},
     "interleave {} out --to wds": {"broken": "tars and Parquet", "cut": "member 'c.wav'", "damaged": "good.tar: no"},
 }
+
+
+def test_the_page_lists_those_of_mount(text):
+    page = (Path(__file__).parent.parent.parent / "docs/operating.md").read_text()
+    listed = re.findall(r"^\| (\d\d) \|", page.partition("## Exit statuses")[2].partition("\n## ")[0], re.MULTILINE)
+    told = text("mount", "--help").partition("Exit status:")[2].partition("Options:")[0]
+    assert listed == sorted(re.findall(r"(?<!\d)\d\d(?= )", told))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -138,7 +138,8 @@ def test_h_is_help(text):
     whole = click.Context(group, **group.context_settings)
     for names, command in commands():
         context = click.Context(command, whole, **command.context_settings)
-        assert set(command.get_help_option_names(context)) == {"-h", "--help"}, names
+        is_ls = names == ("ls",)  # whose -h is that of ls(1)
+        assert set(command.get_help_option_names(context)) == ({"--help"} if is_ls else {"-h", "--help"}), names
 
 
 def test_alone_it_shows_its_help(text):

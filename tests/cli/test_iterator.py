@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+HEADING = "name\tepoch\tposition\tlength"
+
 
 @pytest.fixture(params=["source", "mount"])
 def where(request, shards, touchfs, tmp_path):
@@ -50,11 +52,13 @@ def test_made_stepped_saved_restored_listed_removed(iterator, shards, text, tmp_
     assert json.loads(token)["state"]["position"] == 4
     (tmp_path / "checkpoint").write_bytes(token)
     assert lines(iterator("next", "train")) == wanted[4:8]
-    assert lines(iterator("list")) == ["train\t0\t8\t10"]
+    assert lines(iterator("list")) == [HEADING, "train\t0\t8\t10"]
     assert lines(iterator("restore", "train", tmp_path / "checkpoint")) == []
     assert lines(iterator("next", "train")) == wanted[4:8]
     assert [lines(iterator("next", "train")) for _ in range(2)] == [wanted[8:], []]
-    assert lines(iterator("list")) == ["train\t1\t0\t10"]
+    assert lines(iterator("list")) == [HEADING, "train\t1\t0\t10"]
+    row = {"name": "train", "epoch": 1, "position": 0, "length": 10, "error": None}
+    assert json.loads(iterator("list", "--json").stdout) == [row]
     assert lines(iterator("rm", "train")) == lines(iterator("list")) == []
 
 
@@ -75,7 +79,7 @@ def test_errors_are_one_line(iterator, tmp_path):
     ]:
         line = said(iterator(*arguments), status)
         assert line.startswith(told) or (told in line.replace("touchfs: ", "touchfs: token: ", 1)), line
-    assert lines(iterator("list")) == ["x\t0\t0\t10"]
+    assert lines(iterator("list")) == [HEADING, "x\t0\t0\t10"]
 
 
 def test_a_mount_and_its_source_have_the_same_ones(shards, touchfs, text, tmp_path):
@@ -98,7 +102,8 @@ def test_one_that_cannot_go_on_does_not_hide_the_others(touchfs, tmp_path):
     lines(touchfs("iterator", "next", source, "b", *state))
     source.write_text('{"id": "a"}\n{"id": "b"}\n{"id": "c"}\n')
     done = touchfs("iterator", "list", source, *state)
-    told = done.stdout.decode().splitlines()
+    heading, *told = done.stdout.decode().splitlines()
+    assert heading == HEADING
     assert [told[0], told[2]] == ["a\t0\t0\t3", "c\t0\t0\t3"]
     assert told[1].startswith("b\t?\t?\t?\tthe dataset has changed since: ")
     assert (done.returncode, done.stderr.count(b"1 iterator cannot continue")) == (1, 1)

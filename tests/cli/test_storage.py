@@ -99,7 +99,7 @@ def test_prune_removes_what_is_about_data_that_are_gone(home):
         str(home / "data" / "kept"),
         str(home / "data" / "kept" / "b.jsonl.gz"),
     }
-    assert run("iterator", "list", home / "data" / "kept").startswith("train\t")
+    assert "\ntrain\t" in run("iterator", "list", home / "data" / "kept")
 
 
 def test_data_on_a_disk_that_is_absent_are_not_gone(home):
@@ -121,7 +121,7 @@ def test_data_that_are_found_by_another_name_than_a_path_are_not_gone(home):
     assert {each["about"] for each in listed() if not each["is_gone"]} >= set(names)
     run("storage", "prune")
     for name in names:
-        assert run("iterator", "list", name).startswith("train\t")
+        assert "\ntrain\t" in run("iterator", "list", name)
     (home / "data" / "t-0.tar").unlink()
     assert not any(each["is_gone"] for each in listed() if each["about"] == names[1])
     for path in (home / "data").glob("[ct]*.*"):

@@ -17,7 +17,7 @@ from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import complain, say
+from touchfs.cli.terminal import complain, json_option, say, say_rows
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.containers.tar.layout.grouping import Dialect
 from touchfs.core import jobs
@@ -70,6 +70,7 @@ class _Index(click.Group):
     metavar="PREFIX",
     help="Also write the index to this directory or URL, from which --index reads it. [with --in-place: beside a URL]",
 )
+@json_option
 @dataset_options
 def catalogs(
     paths: tuple[str, ...],
@@ -78,6 +79,7 @@ def catalogs(
     full: bool,
     check: bool,
     output: str | None,
+    as_json: bool,
     read_options: ReadOptions,
 ) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
@@ -92,6 +94,8 @@ def catalogs(
     Example:
       touchfs index --jobs 8 shards/data.list
     """
+    if check and as_json:
+        raise UsageError("--json cannot be used with --check")
     if check:
         return _run(
             native.check_any,
@@ -100,7 +104,7 @@ def catalogs(
         )
     if output is not None and len(paths) > 1:
         raise UsageError("--output is for the index of one DATASET")
-    status = 0
+    status, rows = 0, list[dict[str, Any]]()
     for path in paths:
         location = Location.parse(path)
         prefix = _prefix(location, output, read_options)
@@ -124,14 +128,19 @@ def catalogs(
                 indexed_now=indexed.append,
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
-        say(f"{shown(path)}: {dataset}; {news}")
+        rows.append({"dataset": shown(path), "indexed_now": len(indexed), **dataset.facts()})
+        if not as_json:
+            say(f"{shown(path)}: {dataset}; {news}")
         if prefix:
             written = publish_index(dataset, read_options.options, prefix)
-            say(f"{shown(output or prefix)}: index of {counted(written, 'shard')}")
+            if not as_json:
+                say(f"{shown(output or prefix)}: index of {counted(written, 'shard')}")
         for line in error_lines(path, dataset):
             complain(f"{path}: {line}")
         if why_unservable(dataset, strict=True):
             status = 1
+    if as_json:
+        say_rows(rows)
     return status
 
 

@@ -13,7 +13,7 @@ import click
 from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import json_option, say
 from touchfs.core.control_characters import quote_name
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.info import info_of, stored_columns
@@ -28,7 +28,7 @@ COLUMNS_SHOWN = 20
 
 @click.command("info", cls=Command)
 @datasets_argument("location", "DATASET[:PATH]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--strict", is_flag=True, hidden=True, expose_value=False)  # what is always so since version 0.2
 @dataset_options
 def command(location: str, as_json: bool, read_options: ReadOptions) -> int:

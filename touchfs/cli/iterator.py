@@ -17,6 +17,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.stored_iterators import open_stored
+from touchfs.cli.terminal import json_option, say_rows
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, TouchfsError, UsageError
 from touchfs.core.token import from_json
@@ -48,6 +49,8 @@ class NamedIterators(Protocol):
         ...
 
 
+# The columns of `list` but the name, with the files that have them.
+_COLUMNS = {"epoch": "epoch", "position": "position", "length": "len"}
 Open = Callable[[], AbstractContextManager[NamedIterators]]
 
 
@@ -165,24 +168,35 @@ def restore(open_iterators: Open, name: str, file: BinaryIO) -> None:
 
 
 @command.command("list")
+@json_option
 @_of_a_dataset
-def names(open_iterators: Open) -> None:
+def names(open_iterators: Open, as_json: bool) -> None:
     """List the iterators: name, epoch, position and length of each.
 
     \b
     Example:
       touchfs iterator list shards/
     """
-    failed = 0
     with open_iterators() as iterators:
-        for name in sorted(iterators.names()):
-            try:
-                columns = [iterators.read(name, file).decode().strip() for file in ("epoch", "position", "len")]
-            except TouchfsError as error:
-                failed, columns = failed + 1, ["?", "?", "?", str(error)]
-            click.echo("\t".join([quote_name(name), *columns]))
-    if failed:
+        rows = [_row(iterators, name) for name in sorted(iterators.names())]
+    if as_json:
+        say_rows(rows)
+    elif rows:
+        click.echo("\t".join(("name", *_COLUMNS)))
+        for row in rows:
+            columns = ["?" if row[each] is None else str(row[each]) for each in _COLUMNS]
+            click.echo("\t".join([quote_name(str(row["name"])), *columns, *filter(None, [row["error"]])]))
+    if failed := sum(row["error"] is not None for row in rows):
         raise TouchfsError(f"{counted(failed, 'iterator')} cannot continue: see the reason after the question marks")
+
+
+def _row(iterators: NamedIterators, name: str) -> dict[str, Any]:
+    try:
+        values = [iterators.read(name, file).decode().strip() for file in _COLUMNS.values()]
+    except TouchfsError as error:
+        return {"name": name, **dict.fromkeys(_COLUMNS), "error": str(error)}
+    numbers = (int(value) if value.isdecimal() else value for value in values)
+    return {"name": name, **dict(zip(_COLUMNS, numbers, strict=True)), "error": None}
 
 
 @command.command("rm")

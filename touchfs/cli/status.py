@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from touchfs.cli.seconds import Seconds
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import json_option, say, say_rows
 from touchfs.dataset import counted
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("status", context_settings={"show_default": True})
 # Not type=click.Path(): its stat would wait for a mount that hangs.
 @click.argument("mountpoint", required=False, shell_complete=click.Path().shell_complete)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--stats", is_flag=True, help="Show counters and latencies of the mount at MOUNTPOINT.")
 @click.option("--watch", is_flag=True, help="With --stats, show them every second, with rates, until Ctrl-C.")
 @click.option("--wait-seconds", type=Seconds(0), default=5.0, help="Maximum time to wait for answers.")
@@ -54,7 +53,7 @@ def command(mountpoint: str | None, as_json: bool, stats: bool, watch: bool, wai
     if path is not None and not found:
         whole_at(path)  # it says what is there instead
     if as_json:
-        say(json.dumps([asdict(each) for each in found]))
+        say_rows(map(asdict, found))
     else:
         for each in found:
             for line in _lines(each):

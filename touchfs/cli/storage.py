@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from touchfs.cli.command_group import CommandGroup
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import json_option, say, say_rows
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import SourceError
 from touchfs.dataset import counted
@@ -39,7 +38,7 @@ def _state_dir(function: Callable[..., Any]) -> Any:
 
 
 @command.command("ls")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @_state_dir
 def listing(as_json: bool, state_dir: str | None) -> None:
     """List indexes, decompressed shards, states and logs.
@@ -52,8 +51,9 @@ def listing(as_json: bool, state_dir: str | None) -> None:
     """
     items = list_storage(state_dir)
     if as_json:
-        say(json.dumps([asdict(item) for item in items]))
+        say_rows(map(asdict, items))
         return
+    say(_HEADING)
     for item in items:
         say(_line(item))
     say(f"{sum(item.size for item in items):>15,} bytes in all")
@@ -84,6 +84,9 @@ def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
                 raise SourceError(f"cannot be removed: {error.strerror}", path=error.filename) from error
         say(_line(item))
     say(f"{sum(item.size for item in chosen):>15,} bytes in {counted(len(chosen), 'item')}")
+
+
+_HEADING = f"{'bytes':>15} {'used':<10} {'kind':<7} {'':<6} about"
 
 
 def _line(item: StoredItem) -> str:

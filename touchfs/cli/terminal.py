@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 import click
@@ -21,6 +23,20 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """Print a line on stderr."""
     click.echo(one_line(text).encode(), err=True)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def say_rows(rows: Iterable[Mapping[str, object]]) -> None:
+    """Print the rows of a table as JSON: an array with an object, on a line, for each."""
+    line = "["
+    for row in rows:
+        if line != "[":
+            say(f"{line},")
+            line = ""
+        line += json.dumps(row)
+    say(f"{line}]")
 
 
 def announce(text: str) -> None:
