@@ -1,9 +1,12 @@
 """`touchfs doctor` says what a machine lacks for mounting, and what to do."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,23 @@ def test_all_extras_of_users_are_listed():
     listed = {subject[len("touchfs-shards[") : -1] for subject in found if subject.startswith("touchfs-shards[")}
     assert listed == extras - {"all", "dev", "interop", "bench"}
     assert {word.split()[0] for word in found["touchfs-shards[s3]"][1].split(", ")} == {"fsspec", "aiohttp", "s3fs"}
+
+
+def test_missing_extras_are_one_line(tmp_path):
+    """Metadata of our distribution with two more extras come before the installed ones."""
+    metadata = distribution("touchfs-shards").read_text("METADATA")
+    more = [f"Provides-Extra: {name}\nRequires-Dist: no-such-{name}; extra == '{name}'\n" for name in ("x", "y")]
+    place = tmp_path / "touchfs_shards-9.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(
+        re.sub("(?=^Provides-Extra: )", "".join(more), metadata, count=1, flags=re.MULTILINE)
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [INSTALLED, "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    (missing,) = (each for each in json.loads(done.stdout) if each["subject"] == "extras")
+    assert (missing["rating"], missing["subject"]) == ("note", "extras")
+    assert missing["found"].endswith(": x, y") and "'touchfs-shards[x]'" in missing["advice"]
 
 
 def test_another_user_gets_advice(tmp_path):

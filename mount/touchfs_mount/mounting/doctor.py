@@ -169,17 +169,23 @@ def _extras() -> Iterator[Finding]:
     if NAMESAKE is not None:
         what, _, advice = NAMESAKE.partition(": ")
         yield Finding(Rating.BAD, DISTRIBUTION, what, advice.strip("`"))
+    absent = list[str]()
     for extra in metadata(DISTRIBUTION).get_all("Provides-Extra", []):
         if extra in _NOT_LISTED:
             continue
         packages = _packages(DISTRIBUTION, extra)
         missing = [name for name in packages if not _is_installed(name)]
         subject = f"{DISTRIBUTION}[{extra}]"
-        if missing:
+        if missing and extra != _MOUNTING:
+            absent.append(extra)
+        elif missing:
             found, advice = f"{' and '.join(missing)} not installed", install_hint(extra)
-            yield Finding(Rating.BAD if extra == _MOUNTING else Rating.NOTE, subject, found, advice)
+            yield Finding(Rating.BAD, subject, found, advice)
         else:
             yield Finding(Rating.GOOD, subject, ", ".join(f"{name} {version(name)}" for name in packages))
+    if absent:
+        found = f"not installed, and each needed for some data only: {', '.join(absent)}"
+        yield Finding(Rating.NOTE, "extras", found, f"{install_hint(absent[0])}, for example, or {install_hint('all')}")
 
 
 def _packages(package: str, extra: str) -> list[str]:
