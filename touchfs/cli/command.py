@@ -79,10 +79,10 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, list(args))
         except click.MissingParameter as error:
-            *_, last = (each for each in self.params if isinstance(each, click.Argument))
-            given = self.make_parser(ctx).parse_args(list(args))[0].get(last.name)
-            if isinstance(given, str) and isinstance(error.param, click.Argument):  # of several, the last one is there
-                raise click.MissingParameter(ctx=ctx, param=last) from error
+            found, *_ = self.make_parser(ctx).parse_args(list(args))
+            arguments = [each for each in self.params if isinstance(each, click.Argument)]
+            if error.param in arguments[:-1] and isinstance(found.get(arguments[-1].name), str):
+                raise click.MissingParameter(ctx=ctx, param=arguments[-1]) from error  # one word is the first argument
             raise
         except click.UsageError as error:
             if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):

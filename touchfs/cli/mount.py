@@ -255,7 +255,7 @@ def command(
             "--control /dev/fd/N needs a mount point /dev/fd/M, which somebody else has mounted, too"
         )
     shown_source = Location.of(path).absolute.shown
-    if fsname is None and len(shown_source) > _SOURCE_MAX:
+    if fsname is None and len(os.fsencode(shown_source)) > _SOURCE_MAX:
         raise click.UsageError(
             "too many names for the source of a mount: name the directory, or quote a pattern of them"
         )
