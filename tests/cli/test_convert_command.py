@@ -357,3 +357,17 @@ def test_where_no_choice_can_be_made(touchfs, widths):
     assert "no sample has the field nothing" in told
     told = refused(touchfs, "convert", widths, "o", "--to", "tar", "--select", "frames", status=2)
     assert "there is no 'frames' to select" in told
+
+
+def test_a_segment_that_cannot_be_cut_is_skipped_alone(touchfs, text, here):
+    """Of a recording that cannot be decoded no segment can be written; those of the others are."""
+    cut = json.dumps({"segments": [{"start": 0, "end": 0.1}, {"start": 0.1, "end": 0.2}]}).encode()
+    sound = io.BytesIO()
+    soundfile.write(sound, np.zeros(8000), 8000, format="WAV")
+    members = {"a.mp3": b"ID3\3\0\0\0\0\0\0", "a.json": cut, "b.wav": sound.getvalue(), "b.json": cut}
+    write_tar(here / "x.tar", members)
+    told = refused(touchfs, "convert", "x.tar", "out", "--to", "tar", "--select", "segments")
+    assert "sample 0 ('a/0000')" in told and "--skip-bad" in told
+    told = text("convert", "x.tar", "out", "--to", "tar", "--select", "segments", "--skip-bad")
+    assert told.startswith("out: 1 shard, 2 samples, 2 skipped")
+    assert [name for name in tar_of(here / "out/000000.tar") if name.endswith("wav")] == ["b/0000.wav", "b/0001.wav"]

@@ -86,7 +86,7 @@ CASES = [
     (["ls", "--nosuch"], 2, "touchfs ls: No such option '--nosuch'. Try `touchfs ls --help`."),
     (["--nosuch"], 2, "touchfs: No such option '--nosuch'. Try `touchfs --help`."),
     (["nosuch"], 2, "touchfs: No such command 'nosuch'. Try `touchfs --help`."),
-    (["ls"], 2, "touchfs ls: Missing argument 'DATASET[:PATH]'. Try `touchfs ls --help`."),
+    (["ls"], 2, "touchfs ls: Missing argument 'DATASET[:PATH]…'. Try `touchfs ls --help`."),
     (["pack", "arow"], 2, "touchfs pack: No such command 'arow'. Did you mean 'arrow'? Try `touchfs pack --help`."),
     (["cp", "shards:x"], 2, "touchfs cp: Missing argument 'DESTINATION'. Try `touchfs cp --help`."),
     (

@@ -117,7 +117,7 @@ def test_options_that_commands_share_are_one_line_of_the_help(text, names):
 def test_every_option_is_in_the_help():
     for names, command in commands():
         context = click.Context(command, info_name=" ".join(names))
-        context.meta["_show_all"] = True
+        context.meta["touchfs.help_all"] = True
         told = command.get_help(context)
         hidden = [
             option.opts[-1]

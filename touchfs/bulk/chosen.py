@@ -35,27 +35,32 @@ class Choice(NamedTuple):
 
 
 def parts_of(chosen: ChosenOfShard, first: int) -> Iterator[tuple[StoredSample, Mapping[ViewFile, Content]]]:
-    """The chosen parts from the `first` on: each as a sample without fields, with its files.
+    """The chosen parts from the `first` on: each as a sample without fields, with its files. One that cannot be
+    shown has a problem instead.
 
     Its key is its path below the shard, without the extension, as in `talks/monday/0000`.
     """
-    if chosen.parts is not None:
-        for number in chosen.numbers[first:]:
-            part = chosen.parts[number]
-            yield StoredSample(_key(part), part.ordinal, {}), _files(part)
+    if chosen.parts is None:
+        return
+    for number in chosen.numbers[first:]:
+        part = chosen.parts[number]
+        try:
+            files, problem = _files(part), ""
+        except FormatError as error:
+            files, problem = {}, str(error)
+        yield StoredSample(_key(part), part.ordinal, {}, problem=problem), files
 
 
 def _key(part: Sample) -> str:
-    extension = next(iter(part))
+    extension = next(iter(part), None)
+    if extension is None:
+        return os.path.join(part.key, f"{part.number:04d}")
     below = part.path(extension).removeprefix(f"{part.view}/{part.shard}/")
     return os.path.join(os.path.dirname(below), os.path.basename(below).removesuffix(f".{extension}"))
 
 
 def _files(part: Sample) -> dict[ViewFile, Content]:
-    try:
-        contents = {extension: part.content(extension) for extension in part}
-    except FormatError as error:
-        raise error.of(part.key) from None
+    contents = {extension: part.content(extension) for extension in part}
     sizes = {extension: content.size for extension, content in contents.items()}
     fields = {name: Field(name, "", 0, sizes[name], BYTES, name) for name in contents}
     return {ViewFile(name, fields[name]): content for name, content in contents.items()}

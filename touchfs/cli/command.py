@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+# The key of a context whose command shows all options in its help.
+_ALL = "touchfs.help_all"
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -35,7 +37,7 @@ state_option = options_in("Where iterators are kept", is_folded=True)
 
 def _show_all(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
     if is_given and not context.resilient_parsing:
-        context.meta[_show_all.__name__] = True
+        context.meta[_ALL] = True
         click.echo(context.get_help())
         context.exit()
 
@@ -59,7 +61,7 @@ class Command(click.Command):
         folded = list[str]()
         for parameter in self.get_params(ctx):
             group = parameter.group if isinstance(parameter, _Option) else "Options"
-            if _is_folded(parameter) and not ctx.meta.get(_show_all.__name__):
+            if _is_folded(parameter) and not ctx.meta.get(_ALL):
                 folded.append(group)
             elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(group, []).append(record)
