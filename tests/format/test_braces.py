@@ -96,7 +96,7 @@ def test_too_much(text: str) -> None:
         (["d/train.tar", "d/test.tar"], "d/{train,test}.tar"),
         (["train", "dev/x.tar"], "{train,dev/x.tar}"),
         (["t-{0..2}.tar", "t-7.tar"], "t-{{0..2},7}.tar"),
-        (["a.tar", "a.tar"], "{a,a}.tar"),
+        (["a.tar", "a.tar"], "a.{tar,tar}"),
         (["s3://b/1.tar", "s3://b/x/2.tar"], "s3://b/{1,x/2}.tar"),
         (["a,b.tar", "c.tar"], None),
         (["{a.tar", "c.tar"], None),
