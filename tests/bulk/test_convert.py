@@ -494,7 +494,7 @@ def test_damage_is_never_passed_over(touch: Path) -> None:
 def test_outputs_that_cannot_be(touch: Path) -> None:
     (touch.parent / "out").mkdir()
     (touch.parent / "out/notes").write_text("of the user")
-    with pytest.raises(UsageError, match="already holds notes: remove it, or choose another output"):
+    with pytest.raises(UsageError, match="already holds 'notes': remove it, or choose another output"):
         convert(str(touch), str(touch.parent / "out"), TarTarget())
     with pytest.raises(UsageError, match=r"Not a directory|File exists"):
         convert(str(touch), str(touch.parent / "out/notes"), TarTarget())

@@ -98,7 +98,7 @@ def test_it_goes_on_with_the_same_stages_and_files_only(tars: Path, tmp_path: Pa
 def test_an_output_with_other_files_is_refused(tars: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/000000.parquet").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"already holds 000000\.parquet"):
+    with pytest.raises(UsageError, match=r"already holds '000000\.parquet'"):
         interleave(pipeline(tars, tmp_path / "out", "wds"), str(tmp_path / "out"))
     with pytest.raises(UsageError, match="the output is empty"):
         interleave(pipeline(tars, tmp_path / "out", "wds"), "")
@@ -138,5 +138,5 @@ def test_killed_at_any_moment(tars: Path, tmp_path: Path, kind: str, kills: int)
     while b"is at work here" in done.stderr:  # a worker whose parent was killed goes on until it notices
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     if done.returncode:  # the last of the killed runs had ended
-        assert b"already holds 000000" in done.stderr
+        assert b"already holds '000000" in done.stderr
     assert tree(out) == tree(expected)

@@ -273,7 +273,7 @@ def test_an_output_that_is_taken(data: Path, name: str) -> None:
     output = data.parent / "out"
     output.mkdir()
     (output / name).write_bytes(b"kept")
-    with pytest.raises(UsageError, match=f"already holds {name}: remove it, or choose another"):
+    with pytest.raises(UsageError, match=f"already holds {name!r}: remove it, or choose another"):
         pack_touch(data, output)
     assert tree(output) == {name: b"kept"}
 

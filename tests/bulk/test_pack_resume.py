@@ -52,7 +52,7 @@ def test_mended_and_resumed(data: Path) -> None:
     assert told == [(lines, 8) for lines in range(4, 9)]
     assert tree(output) == audio_and_metainfo(data, str(output), 2, 16000)
     assert before == {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in before}
-    with pytest.raises(UsageError, match="already holds 000000000"):
+    with pytest.raises(UsageError, match="already holds '000000000'"):
         pack_touch(data, output, samples_per_shard=2)
 
 

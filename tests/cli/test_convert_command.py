@@ -51,6 +51,12 @@ def test_there_and_back(text, shards, here, between):
     assert found == {name: data for name, data in expected.items() if name != "data.list"}
 
 
+@pytest.mark.parametrize("name", ["wds", "webdataset"])
+def test_tars_have_the_names_of_other_tools(text, shards, here, name):
+    assert text("convert", shards, "tars", "--to", name) == "tars: 1 shard, 10 samples"
+    assert os.listdir("tars") == ["000000.tar"]
+
+
 def test_lhotses_ordinary_manifests(text, here):
     """`cuts.jsonl` beside `recordings.jsonl` is no Shar: all three are there, and can be converted."""
     rows = {"cuts": [{"id": "a"}, {"id": "b"}], "recordings": [{"id": "r"}], "supervisions": [{"id": "s"}]}

@@ -95,6 +95,12 @@ CASES = [
         "touchfs pack touchnet: Missing argument 'DATA.jsonl'. Try `touchfs pack touchnet --help`.",
     ),
     (["index", "--jobs", "0", "shards"], 2, "touchfs index: Invalid value for '--jobs': 0 is not in the range"),
+    (["iterate", "shards", "--shuffle", "abc"], 2, "Invalid value for '--shuffle': 'abc' is not a whole number. Try `"),
+    (["iterate", "shards", "--take", "x"], 2, "Invalid value for '--take': 'x' is not a whole number. Try `"),
+    (["iterate", "shards", "--where", "a = 1"], 2, "where, column 3: expected an operator (== != < <= > >= in"),
+    (["iterate", "shards", "--where", "a = 1"], 2, "not '=': write == (at byte 2)"),
+    (["iterate", "shards", "--where", "a > 1 && b > 2"], 2, "not '&': write and (at byte 6)"),
+    (["iterate", "shards", "--where", "a > 1 || b > 2"], 2, "not '|': write or (at byte 6)"),
     (["mount", "shards", "m", "-o", "ro,env.=1"], 2, "touchfs mount: -o env. needs a name: env.NAME=VALUE."),
 ]
 
@@ -113,6 +119,20 @@ def test_a_pattern_that_the_shell_expanded_is_quoted_as_the_error_says(touchfs, 
     told = "several datasets: name the directory, or quote a pattern of the shards, as 'my data/*.tar'"
     assert line == f"touchfs manifest: {told}. Try `touchfs manifest --help`.\n"
     assert text("ls", "my data/*.tar:shards").split() == ["a/", "b/", "c/"]
+
+
+def test_the_error_of_another_seed_names_the_seed_to_use(touchfs, here, shards):
+    assert touchfs("iterate", shards, "--shuffle", "7", "--take", "2", "--save-state", "state.json").returncode == 0
+    line = one_line(touchfs("iterate", shards, "--shuffle", "8", "--resume", "state.json"), 2)
+    assert line == "touchfs: state.json: state was saved with seed = 7, here it is 8: use seed 7\n"
+    assert touchfs("iterate", shards, "--shuffle", "7", "--resume", "state.json").returncode == 0
+
+
+def test_an_output_that_is_not_empty_is_told_with_what_it_holds(touchfs, here, shards):
+    (here / "full").mkdir()
+    (here / "full" / "my file").touch()
+    line = one_line(touchfs("convert", shards, "full", "--to", "tar"), 2)
+    assert line == "touchfs: full: already holds 'my file': remove it, or choose another output\n"
 
 
 FILES = [

@@ -36,8 +36,8 @@ def test_there_and_back(text, data):
     assert text("interleave", "mint", "parquet", "--to", "parquet", *where) == "parquet: 2 shards, 4 samples, 20 items"
     assert sorted(os.listdir("parquet")) == ["000000.parquet", "000001.parquet"]
     assert pq.read_table("parquet/000000.parquet", columns=["modality"]).num_rows == 10
-    assert text("interleave", "parquet", "back", "--to", "wds") == "back: 2 shards, 4 samples, 20 items"
-    done = text("convert", "parquet", "again", "--to", "tar", "--kind", "interleaved")
+    assert text("interleave", "parquet", "back", "--to", "webdataset") == "back: 2 shards, 4 samples, 20 items"
+    done = text("convert", "parquet", "again", "--to", "wds", "--kind", "interleaved")
     assert done == "again: 2 shards, 4 samples, 20 items"
     found = members_of("back/000001.tar")
     assert members_of("again/000001.tar") == found

@@ -104,8 +104,10 @@ class TestSequence:
                 assert subset.find(subset[position].key) == position
         assert ds.segments()[ds.segments().find("talk05")].number == 0
         for missing in ("talk99", "talk01"):
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError, match=f"no sample has the key '{missing}'"):
                 ds[10:20][missing]
+        with pytest.raises(KeyError, match=r"no file \.png: there are \."):
+            ds[0]["png"]
 
     def test_a_shuffled_set_has_all_items_and_another_order_each_epoch(self, ds):
         shuffled = ds.shuffle(seed=7)

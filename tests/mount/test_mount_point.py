@@ -16,6 +16,7 @@ import pytest
 from command import INSTALLED, TOUCHFS
 from machine import FORGET_OTHERS
 from mounts import SPEECH, is_mounted, touchfs
+from tars import write_tar
 from touchfs_mount.mountpoints import mountpoint
 from waiting import wait_until
 
@@ -100,12 +101,22 @@ def test_through_a_symlink(mount, speech, tmp_path):
     assert not is_mounted(tmp_path / "there")
 
 
+def test_swapped_arguments(tmp_path):
+    write_tar(tmp_path / "wds" / "a.tar", {"x.txt": b"x"})
+    (tmp_path / "mnt").mkdir()
+    told = "is not empty (it holds 'a.tar'); DATASET comes first, and the mount point last\n"
+    assert refused(10, tmp_path / "mnt", tmp_path / "wds").endswith(told)
+    told = "a.tar: is not a directory; DATASET comes first, and the mount point last\n"
+    assert refused(10, tmp_path / "mnt", tmp_path / "wds" / "a.tar").endswith(told)
+
+
 def test_in_the_way(mount, speech, tmp_path):
     occupied = tmp_path / "occupied"
     occupied.mkdir()
     (occupied / "file").touch()
     assert "is not empty (it holds 'file')" in refused(10, speech, occupied)
-    assert refused(10, speech, occupied / "file") == f"touchfs: {occupied}/file: Not a directory\n"
+    told = f"touchfs: {occupied}/file: is not a directory; mount on an empty directory\n"
+    assert refused(10, speech, occupied / "file") == told
     assert f": {tmp_path}/no does not exist: `mkdir -p` it first\n" in refused(
         10, speech, tmp_path / "no" / "where" / "mnt"
     )

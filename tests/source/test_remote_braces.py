@@ -185,3 +185,11 @@ def test_a_list_of_another_store_names_no_file_of_this_machine_by_braces(server)
             assert all(shard.startswith(f"{server.url}/set/") for shard in find_shards(f"{server.url}/set/"))
         except LocationError:
             assert "ile" in line
+
+
+def test_a_bucket_that_is_missing_is_told(s3):
+    for name in ("x.tar", "directory"):
+        done = touchfs("ls", f"s3://nosuch/{name}")
+        assert (done.returncode, done.stderr) == (1, f"touchfs: s3://nosuch/{name}: no such bucket\n")
+    done = touchfs("ls", "s3://data/nosuch.tar")
+    assert (done.returncode, done.stderr) == (1, "touchfs: s3://data/nosuch.tar: no such file or directory\n")

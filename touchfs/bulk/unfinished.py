@@ -161,7 +161,7 @@ def _compare(output: Path, existing: Mapping[str, Any], settings: Mapping[str, A
 
 def _check_free(output: Path) -> None:
     if names := _published(output):
-        raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=str(output))
+        raise UsageError(f"already holds {names[0]!r}: remove it, or choose another output", path=str(output))
 
 
 def _published(output: Path) -> list[str]:

@@ -27,7 +27,7 @@ from touchfs.cli.dataset_options import (
     table_options,
     with_audio_root,
 )
-from touchfs.cli.interleave import interleave_shards
+from touchfs.cli.interleave import KindOfShards, interleave_shards
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
@@ -49,7 +49,6 @@ _SETTINGS = {
     "audio_resample": "rate",
     "resample_in": "arithmetic",
 }
-_SAME = {"wds": "tar", "webdataset": "tar"}
 _INTERLEAVED = {"tar": "wds", "parquet": "parquet"}
 _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 _TARGET_LINES = "\n".join(f"  {name:<8} {target.words}" for name, target in TARGETS.items())
@@ -81,15 +80,7 @@ Example:
 @click.command("convert", cls=Command, help=_HELP)
 @datasets_argument("path", "DATASET")
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option(
-    "--to",
-    "kind",
-    type=click.Choice([*TARGETS, *KINDS, *_SAME]),
-    metavar=f"[{'|'.join((*TARGETS, *KINDS))}]",
-    required=True,
-    callback=lambda context, parameter, kind: _SAME.get(kind, kind),
-    help="Kind of shards to write. wds and webdataset are tar.",
-)
+@click.option("--to", "kind", type=KindOfShards([*TARGETS, *KINDS]), required=True, help="Kind of shards to write.")
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),

@@ -23,15 +23,24 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.shard.options import ERROR, ITEM_POLICIES
 
 WDS, PARQUET = "wds", "parquet"
+_TARS = ("tar", WDS, "webdataset")
 _WDS_ONLY = frozenset(
     {"sample_id_field", "texts_field", "images_field", "image_member_field", "per_image_fields", "per_text_fields"}
 )
 
 
+class KindOfShards(click.Choice[str]):
+    """A choice of kinds of shards. Tars have the names that other tools give them, too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        names = [kind for kind in self.choices if kind in _TARS]
+        return super().convert(names[0] if names and value in _TARS else value, param, ctx)
+
+
 @click.command("interleave", cls=Command)
 @click.argument("path", metavar="IN", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice([WDS, PARQUET]), help="Kind of shards to write. [default: that of IN]")
+@click.option("--to", "kind", type=KindOfShards([WDS, PARQUET]), help="Kind of shards to write. [default: that of IN]")
 @click.option(
     "--where",
     multiple=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import pwd
+import re
 import resource
 import sys
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 DESCRIPTORS = 1 << 16
+# As click says it.
+_NO_INTEGER = re.compile(r"is not a valid integer( range)?\b")
 # The commands by what they are for, each with the first sentence of its help: `touchfs --help` imports none of them.
 SECTIONS = {
     "Look": {
@@ -226,6 +229,7 @@ def _describe(error: click.ClickException | TouchfsError | OSError) -> tuple[str
     match error:
         case click.UsageError(ctx=click.Context(command_path=path)):
             message = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own
+            message = _NO_INTEGER.sub("is not a whole number", message)
             end = "" if message.endswith("?") else "."
             return f"{path}: {message.rstrip('.')}{end} Try `{path} --help`.", error.exit_code
         case click.ClickException():

@@ -86,6 +86,8 @@ class Sample(Mapping[str, bytes]):
         except FormatError as error:
             error.of(self.key)
             raise
+        except KeyError:
+            raise KeyError(self.missing(extension).message) from None
 
     def _read(self, extension: str) -> bytes:
         content = self.file(extension).content()

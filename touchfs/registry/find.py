@@ -327,6 +327,7 @@ class _Search:
             raise NotFoundError("neither a file nor a directory", path=path)
         if has_wildcards(source):
             return self._of_wildcards(source)
+        self.store.stat(path)  # raises NotFoundError
         raise NotFoundError("no such file or directory", path=path)
 
     def _of_members(self, pattern: BracePattern, source: Location) -> list[FoundShard]:

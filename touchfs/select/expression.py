@@ -73,6 +73,9 @@ _REQUOTED = {"\\'": "'", '"': '\\"', "'": '"'}
 _CONSTANTS: Mapping[str, Literal] = {"true": True, "false": False, "null": None}
 _WORDS = frozenset({"and", "or", "not", "in", "contains", "exists", *_CONSTANTS})
 
+# What other languages write, and what it is here.
+_MEANT = {"&": "and", "|": "or", "=": "==", "!": "not"}
+
 # Smaller floats without a fraction are written as integers; larger ones would take up to 309 digits.
 _INTEGRAL_MAX = 2**53
 
@@ -161,7 +164,8 @@ class _Parser:
 
     def expected(self, what: str) -> UsageError:
         found = "the end" if self.kind == "end" else f"{self.word[:40]!r}"
-        return _error(self.text, self.start, f"expected {what}, not {found}")
+        meant = f": write {_MEANT[self.word]}" if self.word in _MEANT else ""
+        return _error(self.text, self.start, f"expected {what}, not {found}{meant}")
 
     def expression(self, levels: int) -> _Clause:
         return self.joined("or", _OR, self.conjunction, levels)

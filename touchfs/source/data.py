@@ -68,7 +68,7 @@ class Look(_AllData):
     def __init__(self) -> None:
         self._listed: dict[str, Sequence[StoredEntry]] = {}
         self._found: dict[str, Status] = {}
-        self._missing: set[str] = set()
+        self._missing: dict[str, str] = {}  # why
         # Directories whose listings have the status of all that is in them.
         self._answered: set[str] = set()
 
@@ -90,11 +90,11 @@ class Look(_AllData):
         """See `Store.stat`."""
         if (found := self._found.get(path)) is None:
             if path in self._missing or os.path.dirname(path) in self._answered:
-                raise NotFoundError("no such file or directory", path=path)
+                raise NotFoundError(self._missing.get(path, "no such file or directory"), path=path)
             try:
                 found = self._found[path] = super().stat(path)
-            except NotFoundError:
-                self._missing.add(path)
+            except NotFoundError as error:
+                self._missing[path] = error.message
                 raise
         return found
 

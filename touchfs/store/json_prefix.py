@@ -81,4 +81,6 @@ def _fits(cut: str, expected: int) -> bool:
 
 def _wrong(text: str, at: int) -> FormatError:
     at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n"))
-    return FormatError(f"not JSON: {text[at : at + 20]!r} cannot be there", offset=at)
+    found = text[at : at + 20].rstrip()
+    hint = ": names and texts need double quotes" if found[:1].isalpha() or found[:1] in ("_", "'") else ""
+    return FormatError(f"not JSON: {found!r} cannot be there{hint}", offset=at)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from touchfs.core.errors import MountError
 from touchfs.posix.mounts import Mount, mounts, reached
+from touchfs.registry.containers import single_named
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +82,14 @@ def prepare(path: str) -> Claim:
         occupied = next(entries, None)
     if occupied is not None:
         claim.release()
-        raise _mountpoint_error(path, f"is not empty (it holds {occupied.name!r}); mount on an empty directory")
+        raise _mountpoint_error(path, f"is not empty (it holds {occupied.name!r}); {_advice(occupied.name)}")
     return claim
+
+
+def _advice(name: str) -> str:
+    """What to do about a file of this name where a mount point should be."""
+    is_swapped = single_named(name) is not None
+    return "DATASET comes first, and the mount point last" if is_swapped else "mount on an empty directory"
 
 
 class Claim:
@@ -119,6 +126,8 @@ class Claim:
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
+        except NotADirectoryError as error:
+            raise _mountpoint_error(self.path, f"is not a directory; {_advice(self.path)}") from error
         except OSError as error:
             raise _mountpoint_error(self.path, error.strerror or str(error)) from error
         if _lock(directory) and os.fstat(directory).st_nlink:

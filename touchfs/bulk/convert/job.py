@@ -125,7 +125,7 @@ def _make(output: str) -> None:
     except OSError as error:
         raise UsageError(f"cannot be the output: {error.strerror}", path=output) from error
     if names:
-        raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=output)
+        raise UsageError(f"already holds {names[0]!r}: remove it, or choose another output", path=output)
 
 
 def _survey(

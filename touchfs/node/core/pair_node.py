@@ -198,9 +198,11 @@ class PairNode(IteratorNode, ABC):
         for name, here in config.items():
             there = saved_config.get(name)
             if there != here:
+                remedy = "restore the graph and the dataset it is of"
+                if name == "seed":
+                    remedy = "use no seed" if there is None else f"use seed {there!r:.200}"
                 raise UsageError(
-                    f"{saved.where} is of a {kind} with {name} = {there!r:.200}, here it is {here!r:.200}: "
-                    "restore the graph and the dataset it is of"
+                    f"{saved.where} was saved with {name} = {there!r:.200}, here it is {here!r:.200}: {remedy}"
                 )
 
     def __getstate__(self) -> State:

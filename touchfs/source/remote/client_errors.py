@@ -42,7 +42,8 @@ def converted_errors(url: str) -> Iterator[None]:
     except TouchfsError:
         raise
     except FileNotFoundError as error:
-        raise NotFoundError("no such file or directory", path=url) from error
+        is_bucket = any(s3_code(each) == "NoSuchBucket" for each in _causes(error))
+        raise NotFoundError(f"no such {'bucket' if is_bucket else 'file or directory'}", path=url) from error
     except TimeoutError as error:
         raise SourceTimeoutError("the store does not answer in time", path=url) from error
     except Exception as error:
