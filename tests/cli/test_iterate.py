@@ -26,6 +26,11 @@ def test_paths_are_those_of_the_tree(shards, text):
     assert text("stat", f"{shards}:{paths[1]}")
 
 
+def test_the_file_of_a_path_is_chosen_by_its_extension(shards, text):
+    paths = [path.replace(".wav", ".json") for path in lines(text, shards, "--shuffle", "3")]
+    assert lines(text, shards, "--shuffle", "3", "--extension", "json") == paths
+
+
 @pytest.mark.parametrize(
     ("view", "ending", "magic"),
     [
@@ -157,6 +162,8 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--where", "duration >"], "where, column 11: expected a number"),
         (["--select", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
+        (["--extension", "png"], "no file .png: there are .wav, .json; where size.png exists leaves such samples out"),
+        (["--extension", "wav", "--format", "tar"], "--extension chooses a path, and --format tar writes none: leave"),
         (["--tail", "cut"], "'cut' is not one of 'keep', 'drop', 'pad'"),
     ],
 )

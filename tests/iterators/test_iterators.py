@@ -159,6 +159,19 @@ class TestSteps:
         assert [each["files"]["wav"] for each in told] == shards[1]
         assert [each["key"] for each in told] == keys
 
+    def test_the_file_of_a_path_is_chosen_by_its_extension(self, iterators, shards):
+        texts = [path.replace(".wav", ".json") for path in shards[1]]
+        iterator = made(iterators, batch=7)
+        assert iterators.read(iterator, "next").splitlines() == shards[1][:7]
+        iterators.write(iterator, "spec", {"batch": 23, "extension": "json"})  # and the position is kept
+        assert iterators.read(iterator, "next").splitlines() == texts[7:]
+        iterators.write(iterator, "spec", {"extension": "png"})
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"no file \.png: there are .*; where size\.png exists leaves such"):
+                iterators.read(iterator, "next")
+        with pytest.raises(UsageError, match="extension chooses a path, and output is key: leave out one of them"):
+            iterators.write(iterator, "spec", {"extension": "json", "output": "key"})
+
     def test_segments_and_merged_ones(self, iterators, dataset):
         parts = [number % 4 for number in range(23)]
         assert iterators.read(made(iterators, "s", select="segments"), "len") == f"{sum(parts)}\n"
@@ -785,7 +798,7 @@ class TestOpens:
         opened = files.open(iterator, "spec")
         opened.write(Piece(0, b'{"batch":'))
         for resent in range(2):
-            with pytest.raises(UsageError, match="not JSON: 'x.*need double quotes"):
+            with pytest.raises(UsageError, match=r"not JSON: 'x.*need double quotes"):
                 opened.write(Piece(9, b"x}", resent))
             assert "spec: not JSON" in iterators.read(iterator, "error")
         opened.write(Piece(11, b'{"batch":9}', 1))

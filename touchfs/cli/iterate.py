@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -44,6 +45,9 @@ PREFETCHED = 16
 @click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
 @click.option("--save-state", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
+@click.option(
+    "--extension", metavar="EXT", help="Write the path of the file with this extension, such as jpg, not of the first."
+)
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, even in interleaved/.")
 @dataset_options
 def command(
@@ -60,6 +64,7 @@ def command(
     resume: str | None,
     save_state: str | None,
     kind: str,
+    extension: str | None,
     strict: bool,
     read_options: ReadOptions,
 ) -> int:
@@ -75,9 +80,12 @@ def command(
       touchfs iterate shards/ --shuffle 7 --take 3 --resume state.json --save-state state.json
     """
     from touchfs import node
+    from touchfs.iterators.output import path_of
     from touchfs.select.selector import Selector
     from touchfs.select.survivors import survivors_directory
 
+    if extension is not None and kind != "paths":
+        raise UsageError(f"--extension chooses a path, and --format {kind} writes none: leave out one of them")
     if resume is not None and epoch is not None:
         raise UsageError("--resume already determines the epoch: leave out --epoch")
     dataset = open_indexed(path, read_options)
@@ -97,17 +105,21 @@ def command(
     elif epoch is not None:
         graph.load_state_dict(graph.begin(epoch).state())
     output = sys.stdout.buffer
-    _WRITERS[kind](((token, make()) for token, make in islice(graph.pairs(), take)), output)
+    write = _WRITERS[kind]
+    if extension is not None:
+        write = partial(_write_paths, path_of=partial(path_of, extension=extension))
+    write(((token, make()) for token, make in islice(graph.pairs(), take)), output)
     output.flush()
     if save_state is not None:
         node.save_state(graph, save_state)
     return 1 if why_unservable(dataset, strict=True) else 0
 
 
-def _write_paths(pairs: Pairs, output: BinaryIO) -> None:
+def _write_paths(pairs: Pairs, output: BinaryIO, path_of: Callable[[Any], bytes] | None = None) -> None:
     for _, sample in pairs:
         for extension in islice(sample, 1):
-            output.write(os.fsencode(sample.path(extension)) + b"\n")
+            path = os.fsencode(sample.path(extension)) if path_of is None else path_of(sample)
+            output.write(path + b"\n")
 
 
 def _write_json(pairs: Pairs, output: BinaryIO) -> None:

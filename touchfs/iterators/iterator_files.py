@@ -85,8 +85,8 @@ CONTROL_WORDS = """\
   spec      JSON: select ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
             where (an expression), shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
             partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of select, where, shuffle, repeat,
-            weight), batch, output ("path", "relpath", "key", "json"); every field is optional;
-            in what you read back, select has its older name, source
+            weight), batch, output ("path", "relpath", "key", "json"), extension (of the file whose path that is);
+            every field is optional
   next      makes a step                  peek      the text that the next step will return
   position  samples taken in this epoch   len       samples in an epoch
   epoch     counted from 0                batch     samples per step; can be written

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from touchfs.core.control_characters import has_control, quote_name
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import NotFoundError, UsageError
 from touchfs.dataset.sample import Sample
 from touchfs.iterators.live_graph import LiveGraph
+from touchfs.select.expression import spell_field
 from touchfs.select.selection import source_of
 
 # From the view as specs name it, the shard, the ordinal and the segment of a sample to its token.
@@ -40,10 +41,25 @@ class OutputLines:
         if not tokens:
             return b""
         if (start := self._starts.get(output)) is not None:
-            return start + (b"\n" + start).join(graph.root.paths(tokens)) + b"\n"
+            extension = graph.spec.extension
+            if extension is None:
+                paths = graph.root.paths(tokens)
+            else:
+                paths = [path_of(graph.root.make(token), extension) for token in tokens]
+            return start + (b"\n" + start).join(paths) + b"\n"
         line_of = _key if output == "key" else partial(_json, self._item_token)
         lines = map(line_of, map(graph.root.make, tokens))
         return os.fsencode("".join([line + "\n" for line in lines]))
+
+
+def path_of(sample: Sample, extension: str) -> bytes:
+    """The path of the file with this extension. Raises UsageError, which says how to leave out samples without one."""
+    try:
+        return os.fsencode(sample.path(extension))
+    except NotFoundError as error:
+        field = spell_field(("size", extension))
+        problem = f"{error.message}; where {field} exists leaves such samples out"
+        raise UsageError(problem, key=sample.key) from error
 
 
 def _key(sample: Sample) -> str:

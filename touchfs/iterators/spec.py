@@ -13,6 +13,7 @@
                  end: "repeat" or "stop", what happens when a source ends (touchfs.node.LazyMixture)
     batch        samples in a step
     output       the line of each sample: "path", "relpath" (from the root of the tree), "key", "json"
+    extension    the extension of the file whose path that is; null for the first file of a sample
 
 All fields are optional. A source of a mux without a seed of its own uses the seed of the whole spec, as does the mux.
 """
@@ -43,7 +44,8 @@ from touchfs.select.selector import Selector
 from touchfs.select.window import check_window, samples_in
 
 BATCH_MAX = 100_000
-OUTPUTS = ("path", "relpath", "key", "json")
+PATHS = ("path", "relpath")
+OUTPUTS = (*PATHS, "key", "json")
 _REFUSED = "refused"
 _SEED_MAX = (1 << 63) - 1
 _TIMES_MAX = 1 << 31
@@ -84,6 +86,7 @@ class Spec:
     end: str = "repeat"
     batch: int = 1
     output: str = "path"
+    extension: str | None = None
 
     def __str__(self) -> str:
         """Return all fields as JSON. Equal specs have equal texts."""
@@ -93,7 +96,7 @@ class Spec:
         if self.mux:
             del value["select"], value["where"]
         # Texts of stores that do not know these have none of them.
-        for name in ("global_batch", "window", "lanes", "weights", "end"):
+        for name in ("global_batch", "window", "lanes", "weights", "end", "extension"):
             if value[name] == getattr(_DEFAULTS, name):
                 del value[name]
         return to_json(value)
@@ -119,6 +122,8 @@ def parse_spec(value: object) -> Spec:
     part_of(spec.rank, spec.world_size, spec.partition, spec.tail, spec.global_batch, 1 if spec.mux else spec.lanes)
     seed = next((seed for seed in (spec.shuffle, *(part.shuffle for part in spec.mux)) if seed is not None), None)
     window_of(seed, None if spec.window is None else spec.lanes, spec.lanes)
+    if spec.extension is not None and spec.output not in PATHS:
+        raise UsageError(f"spec: extension chooses a path, and output is {spec.output}: leave out one of them")
     return spec
 
 
@@ -166,14 +171,14 @@ def with_batch(text: str, spec: Spec) -> str:
 
 
 def is_same_pass(spec: Spec, other: Spec) -> bool:
-    """Return True if two specs visit the same samples in the same order: they differ at most in batch and output."""
+    """Return True if two specs visit the same samples in the same order: they differ at most in their lines."""
     # Compared as texts: True and 1 are equal in Python, but different values of `repeat`.
     return str(_normalized(spec)) == str(_normalized(other))
 
 
 def _normalized(spec: Spec) -> Spec:
     mux = tuple(replace(part, where=_canonical(part.where)) for part in spec.mux)
-    return replace(spec, where=_canonical(spec.where), mux=mux, batch=1, output="path")
+    return replace(spec, where=_canonical(spec.where), mux=mux, batch=1, output="path", extension=None)
 
 
 def _canonical(where: str | None) -> str | None:
@@ -337,4 +342,5 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "end": _one_of(*ENDS),
     "batch": check_batch,
     "output": _one_of(*OUTPUTS),
+    "extension": _text_or_null,
 }

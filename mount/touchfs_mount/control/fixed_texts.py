@@ -24,7 +24,7 @@ Iterators over the dataset: exact positions in a shuffled and sharded pass over 
 
   mkdir train                             create an iterator; rmdir train removes it
   echo '{"shuffle": 7}' > train/spec      define the samples and their order, and start from the beginning; a spec that
-                                          changes nothing, or only batch and output, keeps the position
+                                          changes at most batch, output and extension keeps the position
   cat train/next                          print the next sample, or the next `batch` samples, one per line
   cat train/token > checkpoint            save the state
   cat checkpoint > train/token            restore it: continue exactly from there
