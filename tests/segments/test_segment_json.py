@@ -53,6 +53,89 @@ def found(value: Any, rule: str | None = None) -> list[tuple[int, int, str | Non
             [(500, 250, "a"), (750, 1000, "b")],
         ),
         ({"alignment": [{"start": 1, "end": 2, "word": "a"}]}, "alignment", [(1000, 1000, "a")]),
+        (  # dumps of faster-whisper
+            [{"id": 1, "seek": 0, "start": 0.0, "end": 2.5, "text": " a", "words": None}],
+            "segments",
+            [(0, 2500, " a")],
+        ),
+        (  # whisperX
+            {"segments": [{"start": 1, "end": 2, "text": " a b", "words": []}], "word_segments": [{"word": "a"}]},
+            "segments",
+            [(1000, 1000, " a b")],
+        ),
+        (  # whisper.cpp
+            {
+                "result": {"language": "en"},
+                "transcription": [
+                    {
+                        "timestamps": {"from": "00:00:00,000", "to": "00:00:01,500"},
+                        "offsets": {"from": 0, "to": 1500},
+                        "text": " a",
+                    },
+                    {"offsets": {"from": 1500, "to": None}, "text": " b"},
+                    {"offsets": {"from": "x", "to": True}, "text": " c"},
+                ],
+            },
+            "transcription",
+            [(0, 1500, " a"), (1500, 8500, " b"), (0, 0, " c")],
+        ),
+        (  # NeMo's hypotheses
+            {
+                "text": "a b",
+                "timestamp": {
+                    "word": [{"word": "a", "start_offset": 0, "end_offset": 3, "start": 0.0, "end": 0.24}],
+                    "segment": [{"segment": "a b", "start_offset": 0, "end_offset": 9, "start": 0.0, "end": 0.72}],
+                },
+            },
+            "timestamp",
+            [(0, 720, "a b")],
+        ),
+        ({"timestamp": {"word": [{"word": "a", "start": 0.0, "end": 0.24}]}}, "timestamp", [(0, 240, "a")]),
+        (  # Deepgram
+            {
+                "metadata": {"duration": 9.5},
+                "results": {
+                    "channels": [
+                        {"alternatives": [{"transcript": "a", "words": [{"word": "a", "start": 1, "end": 2}]}]}
+                    ],
+                    "utterances": [{"start": 1.5, "end": 2, "transcript": "a", "channel": 0, "speaker": 1}],
+                },
+            },
+            "results",
+            [(1500, 500, "a")],
+        ),
+        (
+            {"results": {"channels": [{"alternatives": [{"words": [{"word": "a", "start": 1, "end": 2}]}]}]}},
+            "results",
+            [(1000, 1000, "a")],
+        ),
+        (  # AWS Transcribe
+            {
+                "jobName": "x",
+                "results": {
+                    "items": [{"start_time": "0.5", "end_time": "0.75", "alternatives": [{"content": "a"}]}],
+                    "audio_segments": [
+                        {"id": 0, "transcript": "a", "start_time": "0.5", "end_time": "2.0", "speaker_label": "spk_0"}
+                    ],
+                },
+            },
+            "results",
+            [(500, 1500, "a")],
+        ),
+        (  # AssemblyAI
+            {
+                "audio_url": "https://x/a.wav",
+                "words": [{"text": "a", "start": 250, "end": 500}],
+                "utterances": [{"text": "a b", "start": 250, "end": 1500, "speaker": "A"}],
+            },
+            "utterances",
+            [(250, 1250, "a b")],
+        ),
+        (
+            {"audio_url": "x", "words": [{"text": "a", "start": 250, "end": 500}], "utterances": None},
+            "utterances",
+            [(250, 250, "a")],
+        ),
         ({"words": [{"word": "a", "start": 1, "end": 2}, {"word": "7"}]}, "words", [(1000, 1000, "a"), (0, 0, "7")]),
         (
             {"chunks": [{"timestamp": [0.0, 1.5], "text": "a"}, {"timestamp": [1.5, None], "text": "b"}]},
@@ -68,6 +151,17 @@ def test_what_tools_write(sample: dict[str, Any], rule: str, expected: list[Any]
     assert segments.rule == rule
 
 
+def where_it_looks(rule: str, entries: list[Any]) -> dict[str, Any]:
+    """A sample in which a rule finds these entries."""
+    places: dict[str, dict[str, Any]] = {
+        "info.segments": {"info": {"segments": entries}},
+        "utterances": {"audio_url": "x", "utterances": entries},
+        "timestamp": {"timestamp": {"segment": entries}},
+        "results": {"results": {"utterances": entries}},
+    }
+    return places.get(rule, {rule: entries})
+
+
 def test_the_first_rule_that_finds_segments_wins_and_a_name_selects_another() -> None:
     entry = {"start": 1, "end": 2}
     sample: dict[str, Any] = {"info": {"segments": []}, "segments": ["no object"], "words": [{"word": "no time"}]}
@@ -80,7 +174,7 @@ def test_the_first_rule_that_finds_segments_wins_and_a_name_selects_another() ->
     assert segments_of_json(sample, "segments") is None
     sample = {}
     for name in reversed(JSON_RULES):
-        sample |= {"info": {"segments": [entry]}} if name == "info.segments" else {name: [entry]}
+        sample |= where_it_looks(name, [{**entry, "offsets": {"from": 1000, "to": 2000}}])
         segments = segments_of_json(sample)
         assert segments is not None
         assert segments.rule == name
@@ -200,9 +294,8 @@ def test_hostile_times(entry: dict[str, Any], span: tuple[int, int], words: str 
 @pytest.mark.parametrize("name", JSON_RULES)
 def test_too_many_segments(name: str) -> None:
     entries = [{"start": 0, "end": 1}] * (SEGMENTS_MAX + 1)
-    sample = {"info": {"segments": entries}} if name == "info.segments" else {name: entries}
-    with pytest.raises(FormatError, match=rf"{name} has 262,145 entries, more than 262,144"):
-        segments_of_json(sample)
+    with pytest.raises(FormatError, match=rf"{name}\S* has 262,145 entries, more than 262,144"):
+        segments_of_json(where_it_looks(name, entries))
 
 
 def test_deep_nesting() -> None:

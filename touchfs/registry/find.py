@@ -42,6 +42,7 @@ from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.registry.containers import (
     AUDIO_LIST,
+    COMPRESSED_TAR,
     DIRECTORY,
     KALDI,
     LANCE,
@@ -49,6 +50,7 @@ from touchfs.registry.containers import (
     PARQUET,
     READS,
     SHAR,
+    TAR,
     Container,
     container_named,
     plain_stem,
@@ -69,7 +71,7 @@ from touchfs.registry.directory.other_formats import describe, describe_name, is
 from touchfs.registry.directory.own_list import OwnList, cache_list, read_own_list
 from touchfs.registry.directory.splits import in_order, listed_splits, named_splits
 from touchfs.registry.open import container_at
-from touchfs.shard.single import LISTS, OTHER_LISTS, RECORDINGS, SEGMENTS
+from touchfs.shard.single import LISTS, MANIFEST, OTHER_LISTS, RECORDINGS, SEGMENTS
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
 from touchfs.tables.shards.lance_files import is_lance_dataset
@@ -85,6 +87,8 @@ SKIPPED_NAME = "skipped.jsonl"
 DEPTH_MAX, DIRECTORIES_MAX = 32, 100_000
 _NO_SHARD = "not a shard"
 _A_KALDI_DIRECTORY = "a Kaldi data directory"
+# NeMo's, beside its manifest of all tars.
+_MANIFESTS = "sharded_manifests"
 _NO_FILE = "a link that leads nowhere, or not a file"
 # img2dataset writes both beside each tar: columns of all of its samples, and counts.
 _STATISTICS = re.compile(r"(.+)_stats\.json", re.DOTALL)
@@ -315,6 +319,11 @@ class _Search:
             return [FoundShard(source, KALDI)]
         if kind is FileType.FILE and (container := _single(path, self.store)) is not None:
             read_head(path)
+            if os.path.basename(path) == MANIFEST and self.audio_root is None and self._has_tars(source):
+                directory = quote(shown(os.path.dirname(path) or os.curdir))
+                raise FormatError(
+                    f"is the manifest of the tars beside it: name their directory, {directory}", path=path
+                )
             if what := self._instead(shard := FoundShard(source, container)):
                 raise FormatError(f"is {what}; {READS}", path=path)
             return [shard]
@@ -329,6 +338,10 @@ class _Search:
             return self._of_wildcards(source)
         self.store.stat(path)  # raises NotFoundError
         raise NotFoundError("no such file or directory", path=path)
+
+    def _has_tars(self, manifest: Location) -> bool:
+        names = _names(self.store.list(os.path.dirname(manifest.absolute.path)))
+        return any(single_named(name) in (TAR, COMPRESSED_TAR) for name in names)
 
     def _of_members(self, pattern: BracePattern, source: Location) -> list[FoundShard]:
         """The shards of all members of a pattern. A missing member is a shard that is missing, unless all are."""
@@ -418,7 +431,8 @@ class _Search:
         paths = {os.path.join(directory, entry.name): entry for entry in entries if entry.name[0] != "."}
         silent = [path for path in paths if path in self.silent]
         there = [entry for path, entry in paths.items() if path not in self.silent]
-        return self._files(directory, there), sorted([*silent, *_subdirectories(directory, there)]), False
+        below = [path for path in _subdirectories(directory, there) if not _repeats(path, names)]
+        return self._files(directory, there), sorted([*silent, *below]), False
 
     def _files(self, directory: str, entries: Sequence[StoredEntry]) -> list[FoundShard]:
         """The files of a directory that are shards, of those in `entries`. Others are left out, unless they belong to
@@ -443,10 +457,13 @@ class _Search:
             single = {name: container for name in names if (container := single_named(name))}
             tars = {plain_stem(name) for name, each in single.items() if each.keys_are_paths and each.instead is None}
             described = {name for name in names if _stem_of_described(name, single.get(name)) in tars}
-            undecided = [name for name, each in single.items() if each.instead is not None and name not in described]
+            of_tars = {MANIFEST} & single.keys() if tars else set[str]()
+            undecided = [
+                name for name, each in single.items() if each.instead is not None and name not in described | of_tars
+            ]
             self.undecided += [_shard(directory, name, single.pop(name)) for name in undecided]
             stems = {name.removesuffix(INDEX_SUFFIX) for name in prefixes}
-            known = {*prefixes, *undecided, *(LISTS if SEGMENTS in names else ())}
+            known = {*prefixes, *undecided, *of_tars, *(LISTS if SEGMENTS in names else ())}
             if RECORDINGS in names:
                 path = os.path.join(directory, RECORDINGS)
                 self.kaldi[path] = self._kaldi_list(path)
@@ -455,7 +472,7 @@ class _Search:
             for name in names:
                 if name in described:
                     self.left_out.add(os.path.join(directory, name), _DESCRIBES)
-                elif name in single:
+                elif name in single and name not in of_tars:
                     found[name] = single[name]
                 elif not (name in known or _is_beside(name, single) or data_stem(name) in stems):
                     self.loose = self.loose or (name if is_loose(name) else "")
@@ -524,6 +541,11 @@ def directory_kind(path: str, entries: Sequence[StoredEntry]) -> Container | Non
     if is_touchnet_shard(entries):
         return DIRECTORY
     return LANCE if is_lance_dataset(path, entries) else None
+
+
+def _repeats(path: str, names: Collection[str]) -> bool:
+    """True for a directory whose files repeat the manifest that is with it in `names`: a part for each tar."""
+    return MANIFEST in names and os.path.basename(path) == _MANIFESTS
 
 
 def _subdirectories(directory: str, entries: Iterable[StoredEntry]) -> list[str]:

@@ -15,6 +15,7 @@ from touchfs.containers.shar import files as shar_files
 from touchfs.core.errors import NotFoundError, SourceError
 from touchfs.core.location import Location, beside
 from touchfs.registry.containers import (
+    COMPRESSED_TAR,
     DIRECTORY,
     KALDI,
     LANCE,
@@ -86,10 +87,13 @@ class KnownShard(NamedTuple):
         return self.container.open_source(self.path, name, self.files)
 
     def with_lists(self, store: Store = DATA) -> KnownShard:
-        """The shard with the fingerprints of Kaldi's lists beside it, which may have segments. Asks the store."""
-        is_beside = os.path.basename(self.path) in self.files and self.container is not MEGATRON
-        files = {**self.files, **single.list_fingerprints(self.path, store)} if is_beside else self.files
-        return self._replace(files=files)
+        """The shard with the fingerprints of the lists beside it, which may have segments. Asks the store."""
+        if os.path.basename(self.path) not in self.files or self.container is MEGATRON:
+            return self
+        lists = single.list_fingerprints(self.path, store)
+        if not lists and self.container in (TAR, COMPRESSED_TAR):
+            lists = single.manifest_fingerprint(self.path, store)
+        return self._replace(files={**self.files, **lists})
 
     def with_samples(self) -> KnownShard:
         """The shard with the fingerprints of local files with samples, for which they are read."""

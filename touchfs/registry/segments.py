@@ -1,7 +1,7 @@
 """Find the segments of a sample. The rules are the same for shards of all kinds.
 
 The rules of `touchfs.segments` are tried in order, first on the sample's JSON, then on the files beside its recording,
-and then on Kaldi's lists beside the shard (`touchfs.containers.lines.kaldi`), and the first that finds segments wins.
+and then on the lists beside the shard (`touchfs.containers.lines.kaldi`), and the first that finds segments wins.
 The line of a list that names the recording (`touchfs.containers.lines`) comes last.
 `Options.segments` names the only rule to try.
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from touchfs.containers.lines.kaldi import KaldiLists, lists_beside
+from touchfs.containers.lines.kaldi import ListsBeside, lists_beside
 from touchfs.core.errors import FormatError, MissingExtraError
 from touchfs.core.extent import Buffer, Content, Memory
 from touchfs.core.json_text import parse_json
@@ -28,12 +28,12 @@ from touchfs.registry.contents import FieldContents
 from touchfs.segments.json_rules import JSON_RULES, segments_of_json
 from touchfs.segments.segment import Segments
 from touchfs.segments.sidecar import FILE_RULES, parse
-from touchfs.shard.options import FIRST_RULE, KALDI_RULE, LINE_RULE, Options
+from touchfs.shard.options import FIRST_RULE, KALDI_RULE, LINE_RULE, NEMO_RULE, Options
 from touchfs.shard.sample import Field, SampleSegments, StoredSample, recording_in
 from touchfs.shard.single import SEGMENTS
 
 _JSON = "json"
-# Names the segments of Kaldi's lists, which no field of the sample has.
+# Names the segments of lists beside the shard, which no field of the sample has.
 _LISTED = Field(SEGMENTS, "", 0, 0, INLINE, None)
 # The first block is enough to tell a transcript from labels.
 _FIRST_BLOCK, _BLOCK = 2**10, 2**16
@@ -57,12 +57,12 @@ class SegmentFinder:
         self._contents = contents
         self._limit = options.limits.json
         self._parsed: dict[str, int] = {}  # stored bytes, by the file of the shard
-        self._reads_lists = rule in (FIRST_RULE, KALDI_RULE)
+        self._of_lists = (KALDI_RULE, NEMO_RULE) if rule == FIRST_RULE else (rule,)
         self._reads_line = rule in (FIRST_RULE, LINE_RULE)
 
     @property
     def has_lists(self) -> bool:
-        """True if Kaldi's lists are beside the shard, and may have segments of its samples."""
+        """True if lists are beside the shard, and may have segments of its samples."""
         return self._lists is not None
 
     @property
@@ -71,8 +71,8 @@ class SegmentFinder:
         return [self._lists.problem] if self._lists is not None and self._lists.problem else []
 
     @cached_property
-    def _lists(self) -> KaldiLists | None:
-        return lists_beside(self._contents.shard.path, self._contents.shard.files) if self._reads_lists else None
+    def _lists(self) -> ListsBeside | None:
+        return lists_beside(self._contents.shard.path, self._contents.shard.files, self._of_lists)
 
     def find(self, sample: StoredSample) -> FoundSegments:
         """Return the segments of a sample. Raises the errors of sources."""
@@ -88,7 +88,7 @@ class SegmentFinder:
         if self._lists is not None and _has_recording(sample):
             try:
                 if listed := self._lists.find(sample.key):
-                    return FoundSegments(SampleSegments(_LISTED, KALDI_RULE, listed), problems)
+                    return FoundSegments(SampleSegments(_LISTED, self._lists.tool.rule, listed), problems)
             except FormatError as error:
                 problems.append(error.message)
         return FoundSegments(sample.listed if self._reads_line else None, problems)

@@ -6,17 +6,23 @@ recordings, such as Kaldi's. Rules are tried in this order, and the first that f
 
     rule            where the segments are                                made by
     info.segments   the list `segments` in the object `info`              TouchNet
-    segments        the list `segments`                                   Whisper, WeNet, GigaSpeech, pyannote
+    segments        the list `segments`, or a JSON that is a list         Whisper, WeNet, GigaSpeech, pyannote
     supervisions    the list `supervisions` of a cut                      Lhotse
     alignment       the list `alignment`, or `word` in that object        Lhotse's supervisions, aligners
+    utterances      `utterances` or `words` beside `audio_url`, in ms     AssemblyAI
     words           the list `words`                                      Whisper, aligners
     chunks          the list `chunks` with `timestamp: [start, end]`      pipelines of Hugging Face
+    transcription   the list `transcription` with `offsets` in ms         whisper.cpp
+    timestamp       `segment` or `word` in the object `timestamp`         NeMo
+    results         `utterances`, `audio_segments` or the words of the    Deepgram, AWS Transcribe
+                    first channel in the object `results`
     srt, vtt        subtitles beside the recording                        players, Whisper
     textgrid        intervals beside the recording                        Praat, Montreal Forced Aligner
     ctm, stm, rttm  words, utterances, turns of speakers                  NIST's tools, Kaldi, diarization
     eaf             annotations                                           ELAN
     txt             labels with tabs                                      Audacity
     kaldi           `segments`, `text`, `utt2spk` beside the shard        Kaldi (`touchfs.containers.lines.kaldi`)
+    nemo            the manifest beside the tars                           NeMo (`touchfs.containers.lines.tarred`)
     line            the span of the line of a list that names the audio    NeMo, WeNet, Lhotse
     (`touchfs.containers.lines`)
 
@@ -28,7 +34,7 @@ In JSON, a segment has one of these, in seconds, and the first that is there cou
     in samples  start_sample, start_samples, offset_samples; end_sample, end_samples; num_samples: integers only
 
     text        text, txt, transcript, word; further strings, and members of `texts`, are versions of the text
-    speaker     speaker, speaker_id, spk, spk_id
+    speaker     speaker, speaker_id, spk, spk_id, speaker_label
     language    language, lang
     channel     channel
 

@@ -20,6 +20,11 @@ from touchfs.segments.times import Times
 _SECONDS = ("start", "start_time", "begin", "begin_time", "offset"), ("end", "end_time", "stop"), ("duration", "dur")
 _SAMPLES = ("start_sample", "start_samples", "offset_samples"), ("end_sample", "end_samples"), ("num_samples",)
 
+# A field that AssemblyAI's JSON has, whose times are in milliseconds.
+_ASSEMBLY_AI = "audio_url"
+# No longer float, or no time: kept, so that the span says so.
+_MILLISECONDS_MAX = 2**53
+
 TIME_FIELDS = frozenset(name for names in (*_SECONDS, *_SAMPLES, ("timestamp",)) for name in names)
 
 
@@ -31,6 +36,8 @@ def segments_of_json(value: Any, rule: str | None = None) -> Segments | None:
     """
     if rule is not None and rule not in JSON_RULES:
         raise UsageError(f"no rule for segments in JSON is called {rule!r}: there are {', '.join(JSON_RULES)}")
+    if isinstance(value, list):
+        value = {"segments": value}
     if not isinstance(value, dict) or MEMBERS.isdisjoint(value):
         return None
     for name in JSON_RULES if rule is None else (rule,):
@@ -72,9 +79,46 @@ def _is_item(entry: object) -> bool:
     return isinstance(entry, list) and len(entry) in (3, 4) and isinstance(entry[0], str)
 
 
-def _list(name: str) -> Callable[[Mapping[str, Any]], list[Segment]]:
-    """The rule that takes the list of this name."""
-    return lambda sample: _timed(name, sample.get(name))
+def _list(*paths: str) -> Callable[[Mapping[str, Any]], list[Segment]]:
+    """The rule that takes the first list with times at one of these paths."""
+
+    def rule(sample: Mapping[str, Any]) -> list[Segment]:
+        return next(filter(None, (_timed(path, _at(sample, path)) for path in paths)), [])
+
+    return rule
+
+
+def _at(value: Any, path: str) -> Any:
+    """What is at a path of names and numbers, as `channels.0.words`; None if nothing is."""
+    for name in path.split("."):
+        if isinstance(value, list) and name.isdecimal():
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _whisper_cpp(sample: Mapping[str, Any]) -> list[Segment]:
+    entries = [(each, each.get("offsets")) for each in _objects("transcription", sample.get("transcription"))]
+    return [_in_milliseconds(each, times, "from", "to") for each, times in entries if isinstance(times, dict)]
+
+
+def _assembly_ai(sample: Mapping[str, Any]) -> list[Segment]:
+    if _ASSEMBLY_AI not in sample:
+        return []
+    found = _objects("utterances", sample.get("utterances")) or _objects("words", sample.get("words"))
+    return [_in_milliseconds(each, each, "start", "end") for each in found]
+
+
+def _in_milliseconds(entry: dict[str, Any], times: Mapping[str, Any], *names: str) -> Segment:
+    start, end = (_seconds(times.get(name)) for name in names)
+    return Segment.timed(Times(start, end), entry)
+
+
+def _seconds(milliseconds: Any) -> Any:
+    """A time in seconds; what is not a number as it is."""
+    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    return milliseconds / 1000 if is_number and abs(milliseconds) < _MILLISECONDS_MAX else milliseconds
 
 
 def _timed(name: str, entries: object) -> list[Segment]:
@@ -119,8 +163,12 @@ JSON_RULES: dict[str, Callable[[Mapping[str, Any]], list[Segment]]] = {
     "segments": _list("segments"),
     "supervisions": _supervisions,
     "alignment": _alignment,
+    "utterances": _assembly_ai,
     "words": _list("words"),
     "chunks": _list("chunks"),
+    "transcription": _whisper_cpp,
+    "timestamp": _list("timestamp.segment", "timestamp.word"),
+    "results": _list("results.utterances", "results.audio_segments", "results.channels.0.alternatives.0.words"),
 }
 # The members of an object in which the rules look.
 MEMBERS = frozenset(name.partition(".")[0] for name in JSON_RULES)

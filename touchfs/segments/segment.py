@@ -16,7 +16,7 @@ from touchfs.segments.times import Times
 # A day of speech has about 250,000 words. As an object a segment takes about 500 bytes of memory.
 SEGMENTS_MAX = 2**18
 
-# The last ones are those of FLEURS, Common Voice, VoxPopuli and GigaSpeech.
+# The last ones are those of FLEURS, Common Voice, VoxPopuli, GigaSpeech and NeMo's time stamps.
 TEXT_FIELDS = (
     "text",
     "txt",
@@ -27,6 +27,7 @@ TEXT_FIELDS = (
     "normalized_text",
     "raw_text",
     "text_tn",
+    "segment",
 )
 # String fields of TouchNet's and Lhotse's segments that are no texts.
 STORED_LABELS = frozenset(
@@ -35,10 +36,10 @@ STORED_LABELS = frozenset(
 # The same for all others.
 LABELS = STORED_LABELS | {
     *("start_time", "end_time", "begin_time", "begin", "stop", "offset", "duration", "dur", "timestamp", "confidence"),
-    *("speaker_id", "spk", "spk_id", "channel", "track", "tier", "sid", "uid", "utt", "utt_id", "segment_id"),
-    *("utterance_id", "audio_filepath", "audio", "wav", "file", "file_name", "path", "uri", "role"),
+    *("speaker_id", "spk", "spk_id", "speaker_label", "channel", "track", "tier", "sid", "uid", "utt", "utt_id"),
+    *("segment_id", "utterance_id", "audio_filepath", "audio", "wav", "file", "file_name", "path", "uri", "role"),
 }
-_SPEAKERS = ("speaker", "speaker_id", "spk", "spk_id")
+_SPEAKERS = ("speaker", "speaker_id", "spk", "spk_id", "speaker_label")
 _LANGUAGES = ("language", "lang")
 _CHANNELS = ("channel",)
 _RECORDINGS = ("recording_id",)

@@ -14,8 +14,9 @@ from touchfs.segments.sidecar import FILE_RULES
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
 # Rules for segments: the first that finds some, or none at all.
 FIRST_RULE, NO_RULE = "first", "none"
-# Segments that a list has: Kaldi's `segments` beside the shard, and the span of the line that names the audio.
-KALDI_RULE, LINE_RULE = "kaldi", "line"
+# Segments that a list has: Kaldi's `segments` or NeMo's manifest beside the shard, and the span of the line that names
+# the audio.
+KALDI_RULE, NEMO_RULE, LINE_RULE = "kaldi", "nemo", "line"
 # Names of a table's files: `<key>.<extension>`, or `<key>/<column>.<extension>`.
 FLAT, NESTED = "flat", "nested"
 # All tars and Parquet files have interleaved samples.
@@ -27,7 +28,7 @@ ERROR, WARN, DROP_ROW, DROP_SAMPLE = "error", "warn", "drop_row", "drop_sample"
 ITEM_POLICIES = (ERROR, WARN, DROP_ROW, DROP_SAMPLE)
 
 
-SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO_RULE)
+SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, NEMO_RULE, LINE_RULE, NO_RULE)
 
 
 class Decompress(Enum):

@@ -19,6 +19,8 @@ from touchfs.source.store import FileType, Store, StoredFile
 SEGMENTS = "segments"
 LISTS = (SEGMENTS, "text", "utt2spk")
 RECORDINGS = "wav.scp"
+# NeMo's manifest beside tars (`touchfs.containers.lines.tarred`).
+MANIFEST = "tarred_audio_manifest.json"
 # All that Kaldi has in the directory of such a list.
 OTHER_LISTS = frozenset((*LISTS, "reco2dur", "spk2gender", "spk2utt", "utt2dur"))
 
@@ -69,9 +71,19 @@ def list_fingerprints(path: str, store: Store) -> dict[str, Fingerprint]:
     return found
 
 
+def manifest_fingerprint(path: str, store: Store) -> dict[str, Fingerprint]:
+    """The fingerprint by name of NeMo's manifest beside the tar at `path`; empty if there is none."""
+    with suppress(NotFoundError, SourceError):
+        status = store.stat(beside(path, MANIFEST))
+        if status.type is FileType.FILE:
+            return {MANIFEST: status.fingerprint}
+    return {}
+
+
 def without_lists(files: Files) -> Files:
     """The files of a shard without the lists beside it."""
-    return {name: file for name, file in files.items() if name not in LISTS} if SEGMENTS in files else files
+    beside = LISTS if SEGMENTS in files else (MANIFEST,) if len(files) > 1 and MANIFEST in files else ()
+    return {name: file for name, file in files.items() if name not in beside} if beside else files
 
 
 def open_decompressed(path: str, fingerprint: Fingerprint, when: Decompress) -> ScratchFile:
