@@ -245,6 +245,16 @@ class TestCp:
 
 
 class TestInfo:
+    def test_what_pictures_have_not_is_not_told(self, here, text):
+        write_tar(here / "x.tar", {"a.jpg": b"\xff\xd8\xff", "b.jpg": b"\xff\xd8\xff"})
+        told = dict(re.split(r": +", line) for line in text("info", "x.tar").splitlines())
+        assert told.keys() <= {"kind", "shards", "samples", "data", "keys", "index overhead"}
+        assert json.loads(text("info", "--json", "x.tar"))["samples_of_unknown_duration"] == 0
+
+    def test_an_index_that_is_larger_than_a_list_has_no_overhead(self, here, text):
+        (here / "nemo.jsonl").write_text('{"audio_filepath": "01.wav", "text": "a"}\n')
+        assert "index overhead" not in text("info", "nemo.jsonl", "--audio-root", SPEECH / "wav")
+
     def test_it_is_told_to_people(self, shards, text):
         told = dict(re.split(r": +", line) for line in text("info", shards).splitlines())
         data = sum(path.stat().st_size for path in shards.glob("*/*.bin"))

@@ -7,6 +7,7 @@ import os
 import tarfile
 
 import pytest
+from tars import write_tar
 
 
 @pytest.fixture
@@ -70,6 +71,16 @@ def test_what_is_left_out_is_said(touchfs, tmp_path):
     command = f"`touchfs cat {tmp_path}/x.tar:manifests/left_out.txt` says why"
     assert done.stderr.decode() == f"1 file not in all lists: {command}\n"
     assert touchfs("cat", f"{tmp_path}/x.tar:manifests/left_out.txt").stdout.startswith(b"shards/x/a.flac\t")
+
+
+def test_pictures_have_no_lists_of_recordings(touchfs, raw, tmp_path):
+    tar = write_tar(tmp_path / "x.tar", {"a.jpg": b"\xff\xd8\xff", "a.cls": b"3"})
+    for kind, out in (("nemo", []), ("kaldi", [tmp_path / "out"]), ("catalog", [])):
+        done = touchfs("manifest", tar, *out, "--kind", kind)
+        told = f"touchfs: {tar}: no sample has audio, so {kind} has nothing to list: use --kind filelist\n"
+        assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", told)
+    assert not (tmp_path / "out").exists()
+    assert raw("manifest", tar, "--kind", "filelist") == b"shards/x/a.cls\nshards/x/a.jpg\n"
 
 
 def test_several_lists_need_a_directory(touchfs, shards, tmp_path):

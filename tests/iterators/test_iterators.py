@@ -165,7 +165,7 @@ class TestSteps:
         assert iterators.read(iterator, "next").splitlines() == shards[1][:7]
         iterators.write(iterator, "spec", {"batch": 23, "extension": "json"})  # and the position is kept
         assert iterators.read(iterator, "next").splitlines() == texts[7:]
-        iterators.write(iterator, "spec", {"extension": "png"})
+        iterators.write(iterator, "spec", {"shuffle": 3, "extension": "png"})
         for _ in range(2):
             with pytest.raises(UsageError, match=r"no file \.png: there are .*; where size\.png exists leaves such"):
                 iterators.read(iterator, "next")

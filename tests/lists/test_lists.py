@@ -349,7 +349,8 @@ def test_no_changed_bit_is_in_a_list(tmp_path: Path) -> None:
 
 def test_no_recordings(tmp_path: Path) -> None:
     found = texts(lists_of(write_tar(tmp_path / "x.tar", [(b"a.txt", b"text")])))
-    assert {name for name, data in found.items() if data} == {"hf/metadata.csv", CATALOG}
+    assert {name for name, data in found.items() if data} == {"hf/metadata.csv", CATALOG, "filelist.txt"}
+    assert found["filelist.txt"] == b"/mnt/my speech/shards/x/a.txt\n"
     assert table_of(found).num_rows == 0
 
 

@@ -35,7 +35,7 @@ def wide() -> pa.Table:
 def test_rows_are_directories_of_files(mount, tmp_path, form):
     table = wide()
     top = mount(write_arrow(tmp_path / "t.arrow", table, form, 64)).path
-    assert sorted(os.listdir(top)) == [".touchfs", "by-label", "columns", "manifests", "merged", "segments", "shards"]
+    assert sorted(os.listdir(top)) == [".touchfs", "by-label", "columns", "manifests", "shards"]
     shard = top / "shards" / "t"
     assert sorted(os.listdir(shard)) == [f"{i:08d}" for i in range(ROWS)]
     for i, row in enumerate(table.to_pylist()):

@@ -71,7 +71,7 @@ def test_answers_before_and_after_all_is_indexed(tars):
         dataset = opened(str(tars))
         assert dataset.is_indexed == bool(shown)
         with in_this_process(dataset) as port:
-            shown.append([walked(port, path) for path in ("/shards/", "/segments/", "/by-key/", "/manifests/")])
+            shown.append([walked(port, path) for path in ("/shards/", "/by-key/", "/manifests/")])
     assert shown[0] == shown[1] == shown[2]
 
 

@@ -194,9 +194,11 @@ def test_the_tree_is_the_model(dataset, shard_ids):
         files, keys = model(dataset)
         assert {path: shown(path, read(tree, e)) for path, e in walked if not e.is_directory} == files
         implied = {str(parent) for path in files for parent in Path(path).parents} - {"."}
-        shards = {f"{view}/{name}" for view in ("shards", "segments") for name in SHARD_NAMES[: len(dataset)]}
         has_recordings = any(path.startswith("shards/") and path.endswith(".wav") for path in files)
-        parts = {"shards", "segments", "merged", *(["slices"] if has_recordings else [])}
+        has_segments = has_recordings or not files or any(path.startswith("segments/") for path in files)
+        views = ("shards", "segments") if has_segments else ("shards",)
+        shards = {f"{view}/{name}" for view in views for name in SHARD_NAMES[: len(dataset)]}
+        parts = {*views, *(["merged"] if has_segments else []), *(["slices"] if has_recordings else [])}
         assert {path for path, e in walked if e.is_directory} == implied | shards | parts
         assert {path: tree.attributes(entries[path].inode)["key"] for path in files} == {p: keys[p] for p in files}
 

@@ -12,11 +12,11 @@ from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, repeated_options
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import complain
-from touchfs.core.errors import UsageError, map_os_errors
+from touchfs.core.errors import NotFoundError, UsageError, map_os_errors
 from touchfs.dataset import counted
 from touchfs.indexing.serving import warn_of_errors, why_unservable
 from touchfs.lists.content import list_pieces
-from touchfs.lists.kinds import CATALOG, LEFT_OUT, NAMES
+from touchfs.lists.kinds import CATALOG, FILES, LEFT_OUT, NAMES
 from touchfs.lists.stored import open_lists
 from touchfs.posix.atomic import atomic_file
 
@@ -27,7 +27,7 @@ _KINDS = {
     "lhotse": [name for name in NAMES if name.startswith("lhotse/")],
     "hf": ["hf/metadata.csv"],
     "wenet": ["wenet/data.list"],
-    "filelist": ["filelist.txt"],
+    "filelist": [FILES],
     "catalog": [CATALOG],
 }
 
@@ -57,6 +57,8 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
+    if names != [FILES] and not (dataset.has_recordings or dataset.is_empty):
+        raise NotFoundError(f"no sample has audio, so {kind} has nothing to list: use --kind filelist", path=path)
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)
     if is_directory and out is not None:

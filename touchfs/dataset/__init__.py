@@ -384,6 +384,11 @@ class Dataset:
         )
 
     @property
+    def is_empty(self) -> bool:
+        """True if no shard has a sample, so nothing says what the dataset is of."""
+        return not any(shard.samples for shard in self.shards)
+
+    @property
     def has_videos(self) -> bool:
         """True if a shard has frames of videos: it is a Lance cache, and its samples are nothing but JSON. No catalog
         is opened, so this is also true for a cache of rows that have no other files.
@@ -422,7 +427,7 @@ class Dataset:
             "shards": len(self.shards),
             "samples": self.samples,
             "hours": round(self.seconds / 3600, 6) if self.timed or not self.samples else None,
-            "samples_of_unknown_duration": self.samples - self.timed,
+            "samples_of_unknown_duration": self.samples - self.timed if self.has_recordings else 0,
             "segments": sum(shard.segments for shard in self.shards),
             "bytes": self.size,
             "index_overhead_percent": round(100 * self.overhead, 4),

@@ -24,11 +24,13 @@ from touchfs.manifest.nemo import build_nemo
 from touchfs.manifest.wenet import build_wenet
 
 # Of the file that has them (`touchfs.lists.stored`).
-VERSION = 2
+VERSION = 3
 # The one that is not made of pieces: `touchfs.lists.catalog`.
 CATALOG = "catalog.arrow"
 # The one of what others do not have.
 LEFT_OUT = "left_out.txt"
+# The one that a dataset without recordings has, too.
+FILES = "filelist.txt"
 
 SAMPLES, UTTERANCES, REMARKS = "samples", "utterances", "remarks"
 
@@ -97,7 +99,11 @@ def _spk2utt(record: UtteranceRecord) -> str:
 
 
 def _cut(record: SampleRecord) -> str:
-    return lhotse.build_cut(record.recording, record.utterances)
+    return lhotse.build_cut(record.recording, record.utterances) if record.is_recording else ""
+
+
+def _recording(record: SampleRecord) -> str:
+    return lhotse.build_recording(record.recording) if record.is_recording else ""
 
 
 def _of_utterance(build: Callable[[Utterance], str]) -> Callable[[UtteranceRecord], str]:
@@ -109,7 +115,7 @@ def _metadata_row(record: UtteranceRecord) -> str:
 
 
 LISTS: Mapping[str, ListKind] = {
-    "filelist.txt": ListKind(SAMPLES, lambda record: f"{record.recording.path}\n", has_paths=True),
+    FILES: ListKind(SAMPLES, lambda record: f"{record.recording.path}\n", has_paths=True),
     "hf/metadata.csv": ListKind(UTTERANCES, _metadata_row, True, header=METADATA_HEADER, is_below=True),
     "kaldi/reco2dur": _kaldi_recordings(kaldi.build_reco2dur),
     "kaldi/segments": _kaldi_utterances(kaldi.build_segments),
@@ -120,7 +126,7 @@ LISTS: Mapping[str, ListKind] = {
     "kaldi/wav.scp": _kaldi_recordings(kaldi.build_wav_scp, has_paths=True),
     LEFT_OUT: ListKind(REMARKS, lambda line: f"{line}\n"),
     "lhotse/cuts.jsonl": ListKind(SAMPLES, _cut, True, True),
-    "lhotse/recordings.jsonl": ListKind(SAMPLES, lambda each: lhotse.build_recording(each.recording), True, True),
+    "lhotse/recordings.jsonl": ListKind(SAMPLES, _recording, True, True),
     "lhotse/supervisions.jsonl": ListKind(UTTERANCES, _of_utterance(lhotse.build_supervision)),
     "nemo_manifest.jsonl": ListKind(UTTERANCES, _of_utterance(build_nemo), True, True),
     "wenet/data.list": ListKind(UTTERANCES, _of_utterance(build_wenet), True, True),

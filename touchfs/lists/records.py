@@ -39,11 +39,18 @@ class Begins(IntEnum):
 
 
 class SampleRecord(NamedTuple):
-    """A recording with its utterances. It is `in_kaldi` if Kaldi's lists can have it: with a path and an utterance."""
+    """A recording with its utterances. It is `in_kaldi` if Kaldi's lists can have it: with a path and an utterance.
+    A file of a dataset without recordings is one of 0 Hz.
+    """
 
     recording: ListedRecording
     utterances: list[Utterance]
     in_kaldi: bool
+
+    @property
+    def is_recording(self) -> bool:
+        """False for a file of a dataset without recordings."""
+        return self.recording.rate > 0
 
 
 class UtteranceRecord(NamedTuple):

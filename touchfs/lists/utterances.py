@@ -3,7 +3,8 @@
 A sample with a recording of known length is listed. Its utterances are its segments, as they are in `segments/`; a
 sample without segments is one utterance. Only of such a sample something is read from the shard: its `.txt`, if the
 catalog does not have it, and its `.json`, for the text, the speaker and the language. So is the header of a stored
-recording that no segment shows the channels of. Audio is never decoded.
+recording that no segment shows the channels of. Audio is never decoded. Of a dataset without recordings all
+files are listed.
 
 What cannot be listed is yielded as `LeftOut`, with the reason.
 """
@@ -47,9 +48,9 @@ def listed_samples(dataset: Dataset, *, with_speakers: bool) -> Iterator[ListedS
 
     Raises the errors of shards whose catalogs or texts cannot be read.
     """
-    ids = RecordingIds(dataset)
+    ids, lists_files = RecordingIds(dataset), not dataset.has_recordings
     for position, shard in enumerate(dataset.shards):
-        lister = _ShardLister(dataset, position, ids, with_speakers=with_speakers)
+        lister = _ShardLister(dataset, position, ids, with_speakers=with_speakers, lists_files=lists_files)
         for ordinal in range(shard.samples):
             try:
                 yield from lister.sample(ordinal)
@@ -67,7 +68,9 @@ class _Recording(NamedTuple):
 
 
 class _ShardLister:
-    def __init__(self, dataset: Dataset, position: int, ids: RecordingIds, *, with_speakers: bool) -> None:
+    def __init__(
+        self, dataset: Dataset, position: int, ids: RecordingIds, *, with_speakers: bool, lists_files: bool
+    ) -> None:
         self._shard = shard = OpenShard(dataset, position)
         self._table = shard.tables["shards"]
         self._segments = shard.tables["segments"]
@@ -75,16 +78,18 @@ class _ShardLister:
         self._ids = ids
         self._with_speakers = with_speakers
         self._text_max = dataset.limits.json
+        self._lists_files = lists_files
 
     def sample(self, ordinal: int) -> Iterator[ListedSample | LeftOut]:
         rows = self._table.files(ordinal)
         recording = self._recording(rows)
         if recording is None:
-            yield from (
-                LeftOut(self._path(row), self._shard.kind_of(self._table, row).note or _NO_LENGTH)
-                for row in rows
-                if is_recording(self._table.extension(row))
-            )
+            unknown = [row for row in rows if is_recording(self._table.extension(row))]
+            for row in unknown:
+                yield LeftOut(self._path(row), self._shard.kind_of(self._table, row).note or _NO_LENGTH)
+            for row in rows if self._lists_files else ():
+                name = self._ids.of(self._position, ordinal, self._table.shown_key(row))
+                yield ListedSample(ListedRecording(name, self._path(row), 0, 0, 0), [])
             return
         parts = rows_of_segments(self._segments, ordinal)
         try:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from touchfs.core.errors import ChangedError, UsageError
 from touchfs.core.extent import Content
+from touchfs.dataset import Dataset
 from touchfs.lists.content import list_content, list_size
-from touchfs.lists.kinds import NAMES, is_below, lists_name
+from touchfs.lists.kinds import FILES, LEFT_OUT, NAMES, is_below, lists_name
+from touchfs.media.extensions import is_recording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
@@ -50,7 +52,7 @@ class Manifests:
         self._dataset = shards.dataset
         self._mtime_ns = shards.mtime_ns
         self._prefix = prefix
-        self._missing = {path for path, view in _LINKS.items() if view not in views}
+        self._missing = _missing(shards.dataset, views)
         self._root = pack(number, 0, 0)
         self._opened = _Opened()
         hashed = int(lists_name(shards.dataset), 16) & (1 << _HASH_BITS) - 1
@@ -138,6 +140,18 @@ class Manifests:
         if path not in _LINKS:
             raise UsageError("not a symbolic link")
         return f"../../{_LINKS[path]}".encode()
+
+
+def _missing(dataset: Dataset, views: Collection[str]) -> set[str]:
+    """The paths that a dataset does not have: links to views that it has not, and without recordings the lists of
+    these.
+    """
+    there = [*NAMES, *(path for path, view in _LINKS.items() if view in views)]
+    if not (dataset.has_recordings or dataset.is_empty):
+        # A recording of unknown rate is in no list, and cannot be cut.
+        extensions = (suffix[1:] for shard in dataset.shards for suffix in shard.endings.suffixes)
+        there = [FILES, LEFT_OUT] if any(map(is_recording, extensions)) else [FILES]
+    return {path for path in _PATHS[1:] if not any(f"{each}/".startswith(f"{path}/") for each in there)}
 
 
 class _NonblockingManifests(Manifests):

@@ -14,7 +14,8 @@
     /interleaved/             samples of texts and images, with a file for each (`interleaved`)
 
 A view for which something of all shards must be known is made when all are indexed: until then it is listed if the
-dataset may have it, and to look into it waits for that.
+dataset may have it, and to look into it waits for that. `segments/` and `merged/` are listed until it is known that
+there are neither recordings nor segments.
 
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
 A subtree that only some datasets have is imported when a tree is made that has it: to import all of them takes 30 ms.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from touchfs.catalog.keys import Keys
 from touchfs.catalog.table import COLUMNS
@@ -114,7 +115,7 @@ class Tree:
         self._may_wait = True
         self._has_all = dataset.is_indexed
         self._subtrees = first | self._views_of_all() if self._has_all else first
-        self._inodes = _named(self._subtrees, () if self._has_all else self._possible_views())
+        self._inodes = _named(self._shown(self._subtrees), () if self._has_all else self._possible_views())
         self._possible = {*self._inodes.values()}
 
     def _possible_views(self) -> Iterator[str]:
@@ -127,6 +128,15 @@ class Tree:
             yield from ("frames", "windows")
         if any(shard.may_have_items for shard in listed):
             yield "interleaved"
+
+    def _shown(self, subtrees: Mapping[int, Subtree]) -> Collection[int]:
+        """The views that are listed: not those of segments once it is known that there are not even recordings."""
+        dataset = self.dataset
+        if not dataset.is_indexed or dataset.has_recordings or dataset.is_empty:
+            return subtrees.keys()
+        if any(shard.segments for shard in dataset.shards):
+            return subtrees.keys()
+        return subtrees.keys() - {_NUMBERS["segments"], _NUMBERS["merged"]}
 
     def _views_of_all(self) -> dict[int, Subtree]:
         """The views for which something of all shards must be known."""
@@ -156,7 +166,8 @@ class Tree:
 
             number = _NUMBERS["interleaved"]
             shown["interleaved"] = InterleavedView(dataset, dataset.interleaved, self._shard_ids, number)
-        views = {"shards", "segments", "merged", *shown} - {"slices/all"}
+        first = self._shown(self._first)
+        views = {name for name, number in _NUMBERS.items() if name in shown or number in first}
         shown["manifests"] = Manifests(shards, views, os.path.join(self._prefix, ""), _NUMBERS["manifests"])
         return {_NUMBERS[name]: subtree for name, subtree in shown.items()}
 
@@ -168,8 +179,8 @@ class Tree:
             self.dataset.indexed  # noqa: B018  all shards
             # Several threads may come here at once, and all find the same.
             subtrees = self._first | self._views_of_all()
-            inodes = _named(subtrees)
-            absent = self._possible - set(inodes.values())  # where somebody may be by now
+            inodes = _named(self._shown(subtrees))
+            absent = self._possible - {pack(view, 0, 0) for view in subtrees}  # where somebody may be by now
             empty = {inode >> VIEW_SHIFT: EmptyView(self._root._replace(inode=inode)) for inode in absent}
             self._subtrees, self._inodes = subtrees | empty, inodes
             self._has_all = True
@@ -265,7 +276,7 @@ class Tree:
 
     def use_plan(self, name: str) -> None:
         """Register a plan if it is new, without the limit for guests. Raises FullError."""
-        self.find(self._inodes[b"merged"], os.fsencode(name))
+        self.find(pack(_NUMBERS["merged"], 0, 0), os.fsencode(name))
 
     def resolve(self, path: str) -> Entry:
         """The entry of a `/`-separated path from the root. Follows links. Raises NotFoundError."""
@@ -294,7 +305,7 @@ class Tree:
     def _problem_of(self, directory: int, name: str) -> str:
         """Why a name is not that of a plan or a span, in a directory of these; else ""."""
         try:
-            if directory == self._inodes[b"merged"]:
+            if directory == self._inodes.get(b"merged"):
                 parse_plan(name)
             elif directory == self._inodes.get(b"slices"):
                 from touchfs.view.slice_span import parse_span
