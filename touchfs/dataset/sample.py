@@ -86,8 +86,6 @@ class Sample(Mapping[str, bytes]):
         except FormatError as error:
             error.of(self.key)
             raise
-        except KeyError:
-            raise KeyError(self.missing(extension).message) from None
 
     def _read(self, extension: str) -> bytes:
         content = self.file(extension).content()
