@@ -27,14 +27,19 @@ __all__ = ["own_server", "postgres_data", "server"]
 COUNT = 200
 # So many steps a reader takes before it waits for a line.
 PACE = 20
-# Takes steps until the end of the epoch. An error of the database is no end: the open file is read again.
+# Takes steps until the end of the epoch, or until SIGTERM, but tells those that it took. An error of the database is no
+# end: the open file is read again.
 READER = f"""
-import errno, itertools, os, sys, time
+import errno, itertools, os, signal, sys, time
 path, told = sys.argv[1:]
+ends = []
+signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
 with open(told, "ab", 0) as output:
     for step in itertools.count():
         if step % {PACE} == 0:
             sys.stdin.readline()
+        if ends:
+            break
         file = os.open(path, os.O_RDONLY)
         while True:
             try:
@@ -167,9 +172,10 @@ def test_each_sample_goes_to_one_reader_of_any_mount(fleet, own_server, tmp_path
             wait_until(lambda since=since: goes_on(since))
     finally:
         for process in running:
-            process.kill()
-            process.wait()
+            process.terminate()
         let_go_on(running)
+        for process in running:
+            process.wait(60)
     assert crashes == 2
     counted = all_told(told)
     first = Counter(dict.fromkeys(counted, 1))
