@@ -212,3 +212,41 @@ def test_a_tar_of_samples_of_another_store_waits_for_many_of_them_at_once(text, 
     with tarfile.open(fileobj=io.BytesIO(made)) as tar:
         assert {member.name: tar.extractfile(member).read() for member in tar} == files
     assert 4 <= slow.most <= 8
+
+
+def test_global_batches_go_on_with_other_ranks(shards, here, text, touchfs):
+    """The state keeps the size of the batches, and its order is that of one process."""
+    order = ("--shuffle", "7", "--window", "4")
+    whole = lines(text, shards, *order)
+    assert sorted(whole) == sorted(lines(text, shards)) and whole != lines(text, shards, "--shuffle", "7")
+    assert (
+        lines(text, shards, *order, "--global-batch", "4", "--take", "4", "--save-state", here / "state") == whole[:4]
+    )
+    parts = [
+        lines(text, shards, *order, "--resume", here / "state", "--rank", str(rank), "--world-size", "2")
+        for rank in range(2)
+    ]
+    assert parts == [whole[4:6] + whole[8:9], whole[6:8] + whole[9:]]
+    done = touchfs("iterate", shards, *order, "--resume", here / "state", "--global-batch", "3")
+    assert done.stdout.decode().splitlines() == whole[4:]
+    assert done.stderr == b"touchfs: the state is of global batches of 4, which go on in 3\n"
+    done = touchfs("iterate", shards, *order, "--global-batch", "3", "--world-size", "2")
+    assert (done.returncode, b"2 ranks cannot share global batches of 3 samples: take 2 or 4" in done.stderr) == (
+        2,
+        True,
+    )
+    done = touchfs("iterate", shards, "--window", "4")
+    assert (done.returncode, b"a window is of a shuffle: shuffle, too" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("order", [(), ("--shuffle", "7"), ("--shuffle", "7", "--global-batch", "2")])
+def test_what_a_state_has_seen_and_what_is_left_are_all(shards, here, text, touchfs, order):
+    whole = lines(text, shards, *order)
+    for taken in (0, 3, 9, 10):
+        seen = lines(text, shards, *order, "--take", str(taken), "--save-state", here / "state")
+        assert lines(text, shards, *order, "--until", here / "state") == seen == whole[:taken]
+        assert lines(text, shards, *order, "--resume", here / "state") == whole[taken:]
+    ended = lines(text, shards, *order, "--save-state", here / "state")
+    assert lines(text, shards, *order, "--until", here / "state") == ended == whole
+    done = touchfs("iterate", shards, "--until", here / "state", "--epoch", "1")
+    assert (done.returncode, b"leave out --resume" in done.stderr) == (2, True)

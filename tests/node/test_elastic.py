@@ -397,6 +397,19 @@ def test_states_of_a_class_that_is_not_imported_are_refused() -> None:
         merge_states(states)
 
 
+def test_what_a_merged_state_has_seen_is_what_ranks_took() -> None:
+    seen, merged = [], None
+    for taken in ([3, 5, 2], [4, 1], [2]):
+        more, states = go(lambda r, w: numbers(0, 40, r, w, shuffle=True, seed=3), merged, list(taken))
+        seen += more
+        merged = merge_states(states)
+        whole = numbers(0, 40, 0, 1, shuffle=True, seed=3)
+        listed = [make() for _, make in whole.seen(merged["state"])]
+        assert sorted(listed) == sorted(seen)
+        # In the order of the epoch.
+        assert listed == [number for number in numbers(0, 40, 0, 1, shuffle=True, seed=3) if number in seen]
+
+
 @pytest.mark.parametrize(
     "stage",
     [

@@ -30,6 +30,12 @@ PREFETCHED = 16
 @datasets_argument("path", "DATASET")
 @selection_options
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
+@click.option(
+    "--window",
+    metavar="N|SIZE",
+    help="Shuffle near the order of the data, in windows of so many samples, or of a size such as 2GB.",
+)
+@click.option("--lanes", type=click.IntRange(1), default=1, help="Windows side by side, for so many machines.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
 @click.option(
@@ -39,10 +45,22 @@ PREFETCHED = 16
     help="What becomes of samples that do not divide evenly among processes: some get one more, none gets them, or "
     "others are repeated.",
 )
+@click.option(
+    "--global-batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Samples of a batch, of which processes take parts. [default: that of the state; else they take turns]",
+)
 @click.option("--epoch", type=click.IntRange(0), help="First epoch, 0 by default.")
 @click.option("--repeat", type=click.IntRange(1), metavar="N", help="Treat N successive epochs as one.")
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
 @click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
+@click.option(
+    "--until",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write what had come in the epoch when the state in FILE was saved.",
+)
 @click.option("--save-state", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
 @click.option(
@@ -55,13 +73,17 @@ def command(
     select: str,
     where: str | None,
     seed: int | None,
+    window: str | None,
+    lanes: int,
     rank: int,
     world_size: int,
     tail: str,
+    global_batch: int | None,
     epoch: int | None,
     repeat: int | None,
     take: int | None,
     resume: str | None,
+    until: str | None,
     save_state: str | None,
     kind: str,
     extension: str | None,
@@ -81,20 +103,41 @@ def command(
     """
     from touchfs import node
     from touchfs.iterators.output import path_of
+    from touchfs.node.graph.state import read_state
+    from touchfs.node.order.batches import BATCHES, global_batch_of
     from touchfs.select.selector import Selector
     from touchfs.select.survivors import survivors_directory
+    from touchfs.select.window import samples_in
 
     if extension is not None and kind != "paths":
         raise UsageError(f"--extension chooses a path, and --format {kind} writes none: leave out one of them")
     if resume is not None and epoch is not None:
         raise UsageError("--resume already determines the epoch: leave out --epoch")
+    if until is not None and (resume or save_state or repeat or epoch is not None):
+        raise UsageError(
+            "--until goes through the epoch of a state: leave out --resume, --save-state, --epoch, --repeat"
+        )
+    given = resume or until
+    before = None if given is None else global_batch_of(read_state(given)["state"])
+    if global_batch is not None and before not in (None, global_batch):
+        sys.stderr.write(f"touchfs: the state is of global batches of {before}, which go on in {global_batch}\n")
+    global_batch = global_batch or before
     dataset = open_indexed(path, read_options)
     if strict:
         check_strictly(dataset)
     samples = Selector(dataset, survivors_directory()).select(select, where)
     warn_of_errors(samples.dataset, repeated_options())
     graph: Any = node.LazyIndexedManifestIterator(
-        samples, seed is not None, seed or 0, rank=rank, world_size=world_size, tail=tail
+        samples,
+        seed is not None,
+        seed or 0,
+        rank=rank,
+        world_size=world_size,
+        partition="stride" if global_batch is None else BATCHES,
+        tail=tail,
+        global_batch=global_batch,
+        window=None if window is None else samples_in(int(window) if window.isdecimal() else window, samples),
+        lanes=lanes,
     )
     if repeat is not None:
         graph = node.LazyRepeater(graph, repeat)
@@ -108,7 +151,8 @@ def command(
     write = _WRITERS[kind]
     if extension is not None:
         write = partial(_write_paths, path_of=partial(path_of, extension=extension))
-    write(((token, make()) for token, make in islice(graph.pairs(), take)), output)
+    pairs = graph.pairs() if until is None else graph.seen(read_state(until)["state"])
+    write(((token, make()) for token, make in islice(pairs, take)), output)
     output.flush()
     if save_state is not None:
         node.save_state(graph, save_state)

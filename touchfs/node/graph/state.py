@@ -76,10 +76,19 @@ def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
     Raises NotFoundError or SourceError if the file cannot be read, FormatError for a damaged state, UsageError for
     a state of another graph or dataset.
     """
+    state = read_state(path)
+    try:
+        restore_state_dict(node, state)
+    except (FormatError, UsageError) as error:
+        raise error.at(os.fspath(path)) from None
+
+
+def read_state(path: str | os.PathLike[str]) -> State:
+    """Return the state in a file that `save_state` wrote at `path`. Raises as `load_state`."""
     with map_os_errors(os.fspath(path), "cannot be read"), open(path, "rb") as file:
         text = file.read()
     try:
-        restore_state_dict(node, from_json(text))
+        return open_envelope(from_json(text))
     except (FormatError, UsageError) as error:
         raise error.at(os.fspath(path)) from None
 

@@ -191,3 +191,13 @@ def part_of(
     if global_batch is not None:
         raise UsageError(f'a global batch is of the partition "batches", not of {partition!r:.80}')
     return Partition(rank, world_size, partition, tail)
+
+
+def global_batch_of(state: State) -> int | None:
+    """Return the size of the global batches that the state of a graph is of, if it is of any."""
+    while isinstance(inner := state.get("source"), dict):
+        state = inner
+    partition = state.get("partition")
+    if not isinstance(partition, dict) or partition.get("kind") != BATCHES:
+        return None
+    return Saved(partition, "state.partition").integer("global_batch")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from touchfs.core.token import State
 from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
 from touchfs.node.order.batches import Part
 from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, remainders
 from touchfs.node.order.windowed import Window, Windowed
 
@@ -104,6 +106,27 @@ class Order:
                 where = remainder.positions(where)
             yield from (where if permutation is None else permutation(where)).tolist()
             start, block = stop, min(block * 4, BLOCK)
+
+    def seen(self, epoch: int, stages: Sequence[Stage], part: Part, own: int) -> Iterator[int]:
+        """Yield the ordinals that come before a part's own position: of earlier ranks, or a shared state, those of all.
+
+        With `stages` they come in the order of the epoch, and take a byte of memory for each ordinal.
+        """
+        if not stages:
+            yield from islice(self.ordinals(epoch, (), Partition(), 0), part.since)
+            yield from islice(self.ordinals(epoch, (), part, 0), own)
+            return
+        left, permutation = remainders(self.size, stages), self.permutation(epoch)
+        numbers = part.positions(np.arange(own), left[-1].size)
+        is_left = np.ones(left[-1].size, np.bool_)
+        is_left[: part.since] = is_left[numbers] = False
+        where = np.flatnonzero(is_left)
+        for remainder in reversed(left):
+            where = remainder.positions(where)
+        is_seen = np.ones(self.size, np.bool_)
+        is_seen[where] = False
+        where = np.flatnonzero(is_seen)
+        yield from (where if permutation is None else permutation(where)).tolist()
 
     def own(self, ordinal: int, epoch: int) -> int:
         """Return this rank's own position of an ordinal, in an epoch without stages.

@@ -63,6 +63,18 @@ class OrderedNode(PartitionedNode):
         part, own = self.order.partition.resumed(saved, size)
         return part.before + own, part.before + part.count(size)
 
+    def seen(self, state: State) -> Iterator[Pair]:
+        """Yield the pairs that a pass had given when `state` was taken. Raises as `begin`.
+
+        A state that ranks share, or that was merged of theirs, has those of all ranks.
+        """
+        iteration = self.begin(saved=Saved(state))
+        if isinstance(iteration, OrderIteration):
+            ordinals = iteration.seen()
+        else:  # at the end of its epoch
+            ordinals = self.order.ordinals(iteration.epoch, (), self.order.partition, 0)
+        return (self.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
+
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
         return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
@@ -96,6 +108,10 @@ class OrderIteration(Iteration):
         self.own += len(taken)
         self.ended = self.ended or len(taken) < count
         return taken
+
+    def seen(self) -> Iterator[int]:
+        """Yield the ordinals before the position."""
+        return self.node.order.seen(self.epoch, self.stages, self._part, self.own)
 
     def position(self) -> State:
         return {**self._part.state(self.own, self._size), "stages": [stage.as_json() for stage in self.stages]}

@@ -11,7 +11,7 @@ Workers of a rank are ranks of their own (`for_worker`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class Partition:
     world_size: int = 1
     kind: str = "stride"
     tail: str = KEEP
+    since: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         check_ranks(self.rank, self.world_size)
