@@ -250,3 +250,17 @@ def test_what_a_state_has_seen_and_what_is_left_are_all(shards, here, text, touc
     assert lines(text, shards, *order, "--until", here / "state") == ended == whole
     done = touchfs("iterate", shards, "--until", here / "state", "--epoch", "1")
     assert (done.returncode, b"leave out --resume" in done.stderr) == (2, True)
+
+
+def test_what_two_states_differ_in(shards, here, text, touchfs):
+    for name, seed, taken in (("one", 7, 3), ("two", 7, 5), ("three", 8, 3)):
+        order = ("--shuffle", str(seed), "--take", str(taken))
+        text("iterate", shards, *order, "--save-state", here / name)
+    assert touchfs("iterator", "diff", here / "one", here / "one").stdout == b""
+    done = touchfs("iterator", "diff", here / "one", here / "two")
+    assert (done.returncode, done.stdout) == (1, b"field\tfirst\tsecond\nstate.position\t3\t5\n")
+    done = touchfs("iterator", "diff", "--json", here / "one", here / "three")
+    assert json.loads(done.stdout) == [{"field": "state.config.seed", "first": 7, "second": 8}]
+    (here / "none").write_text("{")
+    done = touchfs("iterator", "diff", here / "one", here / "none")
+    assert done.returncode == 2 and b"none: not JSON" in done.stderr

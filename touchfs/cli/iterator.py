@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, BinaryIO, Protocol
@@ -197,6 +197,46 @@ def _row(iterators: NamedIterators, name: str) -> dict[str, Any]:
         return {"name": name, **dict.fromkeys(_COLUMNS), "error": str(error)}
     numbers = (int(value) if value.isdecimal() else value for value in values)
     return {"name": name, **dict(zip(_COLUMNS, numbers, strict=True)), "error": None}
+
+
+@command.command("diff")
+@json_option
+@click.argument("first", metavar="STATE", type=click.File("rb"))
+@click.argument("second", metavar="STATE", type=click.File("rb"))
+def diff(first: BinaryIO, second: BinaryIO, as_json: bool) -> int:
+    """Print in what two states differ: files of `token`, of `touchfs iterate --save-state`, or of a loader.
+
+    The exit status is 1 if they differ.
+
+    \b
+    Example:
+      touchfs iterate shards/ --shuffle 7 --take 3 --save-state one
+      touchfs iterate shards/ --shuffle 7 --take 5 --save-state two
+      touchfs iterator diff one two
+    """
+    states = []
+    for file in (first, second):
+        text = file.read()
+        _check_json(text, file.name)
+        states.append(dict(_fields(from_json(text))))
+    names = [name for name in {**states[0], **states[1]} if states[0].get(name) != states[1].get(name)]
+    rows = [{"field": name, "first": states[0].get(name), "second": states[1].get(name)} for name in names]
+    if as_json:
+        say_rows(rows)
+    elif rows:
+        click.echo("field\tfirst\tsecond")
+        for row in rows:
+            click.echo("\t".join("-" if value is None else quote_name(str(value)) for value in row.values()))
+    return 1 if rows else 0
+
+
+def _fields(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in JSON that are no objects or lists, by their path."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield from _fields(each, f"{name}.{key}" if name else str(key))
+    if not inside:
+        yield name, value
 
 
 @command.command("rm")
