@@ -42,7 +42,6 @@ from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.registry.containers import (
     AUDIO_LIST,
-    COMPRESSED_TAR,
     DIRECTORY,
     KALDI,
     LANCE,
@@ -50,7 +49,6 @@ from touchfs.registry.containers import (
     PARQUET,
     READS,
     SHAR,
-    TAR,
     Container,
     container_named,
     plain_stem,
@@ -71,7 +69,7 @@ from touchfs.registry.directory.other_formats import describe, describe_name, is
 from touchfs.registry.directory.own_list import OwnList, cache_list, read_own_list
 from touchfs.registry.directory.splits import in_order, listed_splits, named_splits
 from touchfs.registry.open import container_at
-from touchfs.shard.single import LISTS, MANIFEST, OTHER_LISTS, RECORDINGS, SEGMENTS
+from touchfs.shard.single import LISTS, MANIFEST, OTHER_LISTS, RECORDINGS, SEGMENTS, TAR_OF_NEMO
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
 from touchfs.tables.shards.lance_files import is_lance_dataset
@@ -341,7 +339,7 @@ class _Search:
 
     def _has_tars(self, manifest: Location) -> bool:
         names = _names(self.store.list(os.path.dirname(manifest.absolute.path)))
-        return any(single_named(name) in (TAR, COMPRESSED_TAR) for name in names)
+        return any(map(TAR_OF_NEMO.fullmatch, names))
 
     def _of_members(self, pattern: BracePattern, source: Location) -> list[FoundShard]:
         """The shards of all members of a pattern. A missing member is a shard that is missing, unless all are."""
@@ -457,7 +455,7 @@ class _Search:
             single = {name: container for name in names if (container := single_named(name))}
             tars = {plain_stem(name) for name, each in single.items() if each.keys_are_paths and each.instead is None}
             described = {name for name in names if _stem_of_described(name, single.get(name)) in tars}
-            of_tars = {MANIFEST} & single.keys() if tars else set[str]()
+            of_tars = {MANIFEST} & single.keys() if any(map(TAR_OF_NEMO.fullmatch, names)) else set[str]()
             undecided = [
                 name for name, each in single.items() if each.instead is not None and name not in described | of_tars
             ]

@@ -15,7 +15,6 @@ from touchfs.containers.shar import files as shar_files
 from touchfs.core.errors import NotFoundError, SourceError
 from touchfs.core.location import Location, beside
 from touchfs.registry.containers import (
-    COMPRESSED_TAR,
     DIRECTORY,
     KALDI,
     LANCE,
@@ -91,8 +90,7 @@ class KnownShard(NamedTuple):
         if os.path.basename(self.path) not in self.files or self.container is MEGATRON:
             return self
         lists = single.list_fingerprints(self.path, store)
-        if not lists and self.container in (TAR, COMPRESSED_TAR):
-            lists = single.manifest_fingerprint(self.path, store)
+        lists = lists or single.manifest_fingerprint(self.path, store)
         return self._replace(files={**self.files, **lists})
 
     def with_samples(self) -> KnownShard:

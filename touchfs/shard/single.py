@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 
 from touchfs.core.errors import FormatError, NotFoundError, SourceError
@@ -19,8 +20,10 @@ from touchfs.source.store import FileType, Store, StoredFile
 SEGMENTS = "segments"
 LISTS = (SEGMENTS, "text", "utt2spk")
 RECORDINGS = "wav.scp"
-# NeMo's manifest beside tars (`touchfs.containers.lines.tarred`).
+# NeMo's manifest beside tars, and the names of these (`touchfs.containers.lines.tarred`). For no other tar it is looked
+# for: of a store that takes requests.
 MANIFEST = "tarred_audio_manifest.json"
+TAR_OF_NEMO = re.compile(r"audio_([0-9]+)\.tar")
 # All that Kaldi has in the directory of such a list.
 OTHER_LISTS = frozenset((*LISTS, "reco2dur", "spk2gender", "spk2utt", "utt2dur"))
 
@@ -72,7 +75,9 @@ def list_fingerprints(path: str, store: Store) -> dict[str, Fingerprint]:
 
 
 def manifest_fingerprint(path: str, store: Store) -> dict[str, Fingerprint]:
-    """The fingerprint by name of NeMo's manifest beside the tar at `path`; empty if there is none."""
+    """The fingerprint by name of the manifest beside a tar of NeMo's at `path`; empty if there is none."""
+    if not TAR_OF_NEMO.fullmatch(os.path.basename(path)):
+        return {}
     with suppress(NotFoundError, SourceError):
         status = store.stat(beside(path, MANIFEST))
         if status.type is FileType.FILE:

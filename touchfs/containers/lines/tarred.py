@@ -3,9 +3,9 @@
     {"audio_filepath": "talk.wav", "offset": 0, "duration": 1.5, "text": "Good morning.", "shard_id": 0}
     {"audio_filepath": "talk-sub1.wav", "offset": 1.5, "duration": 2.0, "text": "This is a talk.", "shard_id": 0}
 
-A line is a part of a recording in the tar whose name ends in the number `shard_id`, as `audio_0.tar`. A recording with
-several lines is one member of the tar, and the names of all lines but the first have an end that the member has not:
-`-sub1`, `-sub2`, …. Without an offset a part begins with its recording.
+A line is a part of a recording in the tar `audio_0.tar`, whose number is its `shard_id`. A recording with several lines
+is one member of the tar, and the names of all lines but the first have an end that the member has not: `-sub1`, `-sub2`,
+…. Without an offset a part begins with its recording.
 Source: NeMo, scripts/speech_recognition/convert_to_tarred_audio_dataset.py.
 """
 
@@ -22,8 +22,8 @@ from touchfs.core.json_text import parse_json
 from touchfs.manifest.nemo import parse_nemo
 from touchfs.segments.formats.lines import at_line, lines
 from touchfs.segments.segment import Segment
+from touchfs.shard.single import TAR_OF_NEMO
 
-_NUMBER = re.compile(r"([0-9]+)\.tar\b")
 _PART = re.compile(r"-sub[0-9]+$")
 
 
@@ -48,7 +48,7 @@ def parse_entries(blocks: Iterable[Buffer]) -> Iterator[tuple[str, dict[str, Any
 
 def ids_in(shard: str, key: str) -> list[str]:
     """The ids that the recording of a sample may have, by the path of its shard and its key."""
-    number = _NUMBER.search(os.path.basename(shard))
+    number = TAR_OF_NEMO.fullmatch(os.path.basename(shard))
     return [f"/{key}"] if number is None else [f"{int(number[1])}/{key}", f"/{key}"]
 
 
