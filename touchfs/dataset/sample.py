@@ -283,13 +283,14 @@ class Sample(Mapping[str, bytes]):
         Raises NotFoundError if there is no such file, UsageError for other files, and FormatError.
         """
         extension = self._only("array (.npy, .npz)", _is_array) if extension is None else extension
+        content = self.content(extension)
         match coding_of(extension):
             case "npy":
                 return npy_array(self._data(extension), self.key)
             case "npz":
                 return npz_array(self._data(extension), self.key)
             case "wav":
-                return pcm_of_wav(self.content(extension), self.key)
+                return pcm_of_wav(content, self.key)
         raise UsageError(f"only a .npy, .npz or .wav is an array as it is, not .{extension}", key=self.key)
 
     def _data(self, extension: str) -> bytes:
