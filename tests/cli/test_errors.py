@@ -56,7 +56,7 @@ CASES = [
     (
         ["convert", "shards", "out"],
         2,
-        "Choose from: touch, tar, zip, shar, arrow, lance, parquet, wds, webdataset. Try `touchfs convert --help`.",
+        "Choose from: touch, tar, zip, shar, arrow, lance, parquet. Try `touchfs convert --help`.",
     ),
     (["convert", "oci://x", "out", "--to", "tar"], 1, "oci://x: Install ocifs"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),

@@ -117,7 +117,7 @@ def test_an_indexed_tar_is_listed_without_what_reads_shards(text, tmp_path):
             member = tarfile.TarInfo(name)
             member.size = 4
             writer.addfile(member, io.BytesIO(b"text"))
-    assert text("ls", tar).split() == ["by-key/", "manifests/", "merged/", "segments/", "shards/"]
+    assert text("ls", tar).split() == ["by-key/", "manifests/", "shards/"]
     imported = modules(RUN, "ls", str(tar))
     assert not imported & {
         *("multiprocessing", "sqlite3", "subprocess", "socket", "asyncio", "xml", "html", "tarfile", "email"),

@@ -46,7 +46,7 @@ class TestForms:
         assert text("index", "--jobs", "1", "tar") == "tar: 3 shards, 10 samples; indexed already"
 
     def test_the_help_shows_the_options_of_the_plain_form_and_the_commands(self, text):
-        told = text("index", "--help")
+        told = text("index", "--help-all")
         for word in ("--in-place", "--sample-rate", "--check", "jsonl", "shar", "webdataset", "pack"):
             assert f"  {word}" in told
         assert not any(line.endswith("...") for line in told.splitlines())

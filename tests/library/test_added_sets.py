@@ -72,7 +72,7 @@ def test_a_state_is_of_the_same_sets_in_the_same_order(sets):
     again.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert taken + keys(again) == whole
     for other in (b + a, (a + b)[::-1], a + b.select([*range(len(b))])):
-        with pytest.raises(UsageError, match="state is of"):
+        with pytest.raises(UsageError, match="state was saved with"):
             other.shuffle(5).load_state_dict(first.state_dict())
 
 

@@ -170,7 +170,7 @@ class TestSequence:
         selected = ds.select([1, 2, 3])
         next(iter(selected))
         for other in (ds.select([1, 3, 2]), ds[1:4], ds.take(3), ds[1:3] + ds[3:4]):
-            with pytest.raises(UsageError, match="state is of"):
+            with pytest.raises(UsageError, match="state was saved with"):
                 other.load_state_dict(selected.state_dict())
 
     @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_shuffle_of_all_takes_an_index() -> None:
     with pytest.raises(UsageError, match="needs indexed sources"):
         streamed.shuffle()
     assert sorted(ordinals(streamed.shuffle(buffer_size=3))) == [0, 1, 2, 3, 4]
-    with pytest.raises(UsageError, match="rank and world_size"):
+    with pytest.raises(UsageError, match="has no world_size: give that to what is shuffled"):
         streamed.shuffle(buffer_size=3, world_size=2)
 
 

@@ -182,7 +182,7 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
         (mixture([5, 3], [1, 1], 0, "stop"), "length|end"),
         (mixture([4, 4], [1, 1], 0, "repeat"), "data"),
     ]:
-        with pytest.raises(UsageError, match=f"is of a LazyMixture with ({why}) ="):
+        with pytest.raises(UsageError, match=f"was saved with ({why}) ="):
             restore_state_dict(other, state)
 
 

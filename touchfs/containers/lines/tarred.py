@@ -4,8 +4,8 @@
     {"audio_filepath": "talk-sub1.wav", "offset": 1.5, "duration": 2.0, "text": "This is a talk.", "shard_id": 0}
 
 A line is a part of a recording in the tar `audio_0.tar`, whose number is its `shard_id`. A recording with several lines
-is one member of the tar, and the names of all lines but the first have an end that the member has not: `-sub1`, `-sub2`,
-…. Without an offset a part begins with its recording.
+is one member of the tar, and the names of all lines but the first have an end that the member has not: `-sub1`,
+`-sub2`, …. Without an offset a part begins with its recording.
 Source: NeMo, scripts/speech_recognition/convert_to_tarred_audio_dataset.py.
 """
 
