@@ -162,7 +162,10 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--where", "duration >"], "where, column 11: expected a number"),
         (["--select", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
-        (["--extension", "png"], "no file .png: there are .wav, .json, .txt; where size.png exists leaves such samples out"),
+        (
+            ["--extension", "png"],
+            "no file .png: there are .wav, .json, .txt; where size.png exists leaves such samples out",
+        ),
         (["--extension", "wav", "--format", "tar"], "--extension chooses a path, and --format tar writes none: leave"),
         (["--tail", "cut"], "'cut' is not one of 'keep', 'drop', 'pad'"),
     ],
