@@ -49,8 +49,14 @@ def test_runs_make_the_same_catalog_as_single_lines(tmp_path_factory, lines, opt
 @pytest.mark.parametrize("member", sorted(MEMBERS))
 def test_a_line_with_segments_is_not_plain(tmp_path, member):
     entry = {"start": 0, "duration": 1, "end": 1, "txt": "one", "text": "one"}
-    value = {"segments": [entry]} if member == "info" else [entry]
+    others = {
+        "info": {"segments": [entry]},
+        "results": {"utterances": [entry]},
+        "timestamp": {"segment": [entry]},
+        "transcription": [{"offsets": {"from": 0, "to": 1000}, "text": "one"}],
+    }
+    with_segments = {"id": "b", "audio_url": "a.wav", member: others.get(member, [entry])}
     plain, path = {"id": "a"}, tmp_path / "data.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in (plain, plain | {"id": "b", member: value}, plain)))
+    path.write_text("".join(json.dumps(line) + "\n" for line in (plain, with_segments, plain)))
     facts = make_catalog(str(path), str(tmp_path / "catalog"))
     assert (facts.samples, facts.segments) == (3, 1)

@@ -117,7 +117,7 @@ def test_only_what_is_looked_into_is_indexed(mount, tars, index):
     assert (info["shards"], info["indexed_shards"], info["samples"]) == (SHARDS, 1, None)
     assert f"tar, {SHARDS} shards, 1 indexed yet" in touchfs("status", mounted.path).stdout
     wait_until(lambda: [shards_in_stats(mounted), shards_in_stats(mounted, "indexed_")] == [SHARDS, 1])
-    assert re.search(r"^indexed shards +1$", touchfs("stats", mounted.path).stdout, re.MULTILINE)
+    assert re.search(r"^indexed shards +1$", touchfs("status", "--stats", mounted.path).stdout, re.MULTILINE)
     assert beside(mounted) == []
     assert touchfs("reload", mounted.path).stdout.endswith(f"({SHARDS} shards, 1 indexed yet)\n")
     assert (mounted.path / "shards" / "t4" / "t4-0.txt").read_bytes() == b"4 0\n"
