@@ -50,6 +50,7 @@ from touchfs.node.graph.share import is_restored, share_of
 from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.posix.memory.packed import IS_SUPPORTED, Sender
+from touchfs.posix.processes import end_with_parent
 
 try:
     import torch
@@ -131,6 +132,7 @@ class NodeIterableDataset(IterableDataset[Any]):
     def __init__(self, node: Any, *, state: State | None = None, distributed: bool = False) -> None:
         self.node = _node(node)
         self.state = state
+        self._follows = False
         self.rank, self.world_size = 0, 1
         if distributed:
             self.rank, self.world_size = rank_of_environment("distributed=True")
@@ -156,6 +158,10 @@ class NodeIterableDataset(IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         if workers > MOST_WORKERS:
             raise UsageError(f"{workers} workers: a dataset serves {MOST_WORKERS} at most")
+        if info is not None and not self._follows:
+            # It may wait for ever to hand over a batch: other workers hold the pipe to a process that was killed.
+            end_with_parent()
+            self._follows = True
         node = share_of(self.node, self.rank * workers + worker, self.world_size * workers)
         drawing, seeds = drawing_nodes(node), self._seeds.tolist()
         for drawn, seed in zip(drawing, seeds, strict=True):

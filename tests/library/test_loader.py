@@ -1,6 +1,9 @@
 """`loader` of a set of `touchfs.open`: epochs, states and workers."""
 
 import json
+import signal
+import subprocess
+import sys
 from itertools import islice, zip_longest
 
 import pytest
@@ -263,3 +266,22 @@ def show_warnings(worker: int) -> None:
 
     warnings.simplefilter("default")
     warnings.showwarning = lambda message, *rest: print(message, file=sys.stderr, flush=True)
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path):
+    """Though each waits to hand over a batch that is larger than a pipe, which the other one holds open."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, touchfs\n"
+        "def large(sample): return bytes(1 << 20)\n"
+        "if __name__ == '__main__':\n"
+        f"    samples = touchfs.open({str(tmp_path / 'x.tar')!r}).map(large)\n"
+        "    for batch in samples.loader(2, 2, collate_fn=list):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with TarWriter(tmp_path / "x.tar") as tar:
+        for number in range(COUNT):
+            tar.add(f"s{number:02d}", {"txt": b"text"})
+    # The end of stdout is that of all workers.
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")

@@ -6,6 +6,8 @@ import ctypes
 import os
 import select
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
@@ -48,6 +50,25 @@ def signal_when_parent_ends(number: int) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Have a thread end this process when its parent has ended, whatever it does then. Only on Linux.
+
+    To signals of the kernel, the parent would be the thread that started this process, which may end before.
+    """
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    with suppress(OSError):  # no descriptor is left
+        descriptor = os.pidfd_open(parent)
+        threading.Thread(target=_end_after, args=(parent, descriptor), name="touchfs-parent", daemon=True).start()
+
+
+def _end_after(parent: int, descriptor: int) -> None:
+    while os.getppid() == parent:  # it may have ended before the descriptor was opened
+        select.select([descriptor], [], [], 60)
+    os._exit(1)
 
 
 def call_oneself(name: str) -> None:
