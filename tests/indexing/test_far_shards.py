@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from touchfs.bulk.pool import process_pool
-from touchfs.cli.terminal import log_to_stderr
+from touchfs.cli.pool import process_pool
 from touchfs.indexing.far_shards import run_shards
 
 _TOGETHER = threading.Barrier(4)
@@ -21,7 +20,7 @@ def test_several_at_once_in_order(monkeypatch, has_pool):
     monkeypatch.setenv("TOUCHFS_REQUESTS", "4")
     tasks, progress = [(number, f"s3://bucket/{number}.tar", 10) for number in range(8)], []
     if has_pool:
-        with process_pool(2, log_to_stderr) as pool:
+        with process_pool(2) as pool:
             results = list(run_shards(squared, tasks, pool, lambda *each: progress.append(each)))
     else:
         results = list(run_shards(squared, tasks, None, lambda *each: progress.append(each)))

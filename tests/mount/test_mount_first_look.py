@@ -60,12 +60,6 @@ def beside(mounted: Mount) -> list[int]:
     return found
 
 
-def pool(program: int) -> list[int]:
-    """The processes that index for the program in the background."""
-    servers = [pid for pid in children(program) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [pid for server in servers for pid in children(server)]
-
-
 @contextmanager
 def locked(index: Path, *stems: str) -> Iterator[None]:
     """Shards that cannot be indexed meanwhile: somebody else has the turn to make their catalogs."""
@@ -251,25 +245,6 @@ def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
         os.kill(first[0], signal.SIGKILL)
         second = wait_until(lambda: [pid for pid in beside(mounted) if pid not in first])
         assert second
-    wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
-
-
-def test_the_background_has_several_processes(mount, tars, index):
-    """Of low priority. One that is killed is replaced, but not for ever."""
-    with locked(index, *(catalog_of(tars, f"t{number}") for number in range(SHARDS))):
-        mounted = mount(tars, "--indexing", "background")
-        killed = set[int]()
-        for _ in range(3):
-            (program,) = wait_until(lambda: [pid for pid in beside(mounted) if pid not in killed])
-            indexing = wait_until(lambda: len(found := pool(program)) > 1 and found)  # noqa: B023
-            assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in indexing} == {10}
-            os.kill(indexing[0], signal.SIGKILL)
-            killed.add(program)
-        log = Path(mounted.info()["log"])
-        wait_until(lambda: "has failed for good" in log.read_text())
-        wait_until(lambda: not beside(mounted))
-    assert (mounted.path / "shards/t2/t2-1.txt").read_bytes() == b"2 1\n"
-    assert touchfs("reload", mounted.path).returncode == 0
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
 
 

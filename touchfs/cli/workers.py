@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from touchfs.cli.terminal import log_to_stderr
 from touchfs.core.errors import TouchfsError
 from touchfs.core.location import Location
 from touchfs.registry.find import find_shards
@@ -124,9 +123,9 @@ def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] =
     if workers.processes == 1:
         yield None
         return
-    from touchfs.bulk.pool import process_pool
+    from touchfs.cli.pool import process_pool
 
-    with process_pool(workers.processes, log_to_stderr) as pool:
+    with process_pool(workers.processes) as pool:
         yield pool
 
 

@@ -1,7 +1,7 @@
 """Decompresses and indexes the shards that are not ready, while the dataset is served.
 
-A program beside the mount does this, in several processes if the data are here, and then sends SIGHUP to the
-supervisor, which reloads. If decompressing takes long, it also does so in between, when more shards are ready.
+A program beside the mount does this, and then sends SIGHUP to the supervisor, which reloads. If decompressing takes
+long, it also does so in between, when more shards are ready.
 
 Shards that could not be decompressed for lack of space are tried again only after a reload that a user requested.
 """
@@ -13,16 +13,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 
-from touchfs.bulk.pool import process_pool
 from touchfs.core.errors import TouchfsError
-from touchfs.core.location import Location
 from touchfs.dataset import Dataset, ListedShard, counted
 from touchfs.indexing import open_dataset
 from touchfs.indexing.in_memory import share_index, shared_index
@@ -32,7 +26,7 @@ from touchfs.posix.memory.shared import shared_cells
 from touchfs.registry.open import known_shard
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
-from touchfs_mount.beside.program import Program, begin_log, finish, take_work
+from touchfs_mount.beside.program import Program, finish, take_work
 from touchfs_mount.logs.logs import LogOptions
 from touchfs_mount.numbers.shard_counts import ShardCounts
 
@@ -42,8 +36,6 @@ log = logging.getLogger(__name__)
 RELOAD_SECONDS = 30.0
 # So often the program may die while it works at one generation.
 DEATHS = 3
-# Each takes memory for the shard that it indexes.
-PROCESSES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,6 @@ class Work:
     memory: str | None
     shards: dict[str, Files]
     supervisor: int
-    log: LogOptions
 
 
 class BackgroundIndexer:
@@ -140,7 +131,6 @@ class BackgroundIndexer:
                 memory=shared_index(),
                 shards=shards,
                 supervisor=os.getppid(),
-                log=log_options,
             )
             try:
                 self._program = Program(__name__, work, log_options)
@@ -156,36 +146,21 @@ def main() -> None:
         share_index(work.memory)
     log.info("indexing %s", counted(len(work.shards), "shard"))
     try:
-        with _processes(work) as executor:
-            open_dataset(
-                work.source,
-                options=work.options,
-                in_place=work.in_place,
-                in_memory=work.in_memory,
-                executor=executor,
-                preparing=_ReloadTrigger(work),
-                patience_seconds=PATIENCE_SECONDS,
-                gives_way=True,
-            )
+        open_dataset(
+            work.source,
+            options=work.options,
+            in_place=work.in_place,
+            in_memory=work.in_memory,
+            preparing=_ReloadTrigger(work),
+            patience_seconds=PATIENCE_SECONDS,
+            gives_way=True,
+        )
     except TouchfsError as error:
         log.error("shards are not indexed: %s", error)
         sys.exit(1)
     log.info("indexed")
     finish()  # before the last reload, after which none of us is needed
     os.kill(work.supervisor, signal.SIGHUP)
-
-
-@contextmanager
-def _processes(work: Work) -> Iterator[Executor | None]:
-    """One for each processor, and at least two: they have a low priority. One alone for data of other machines, which
-    has as many requests at once as it may have.
-    """
-    count = min(max(len(os.sched_getaffinity(0)), 2), len(work.shards), PROCESSES_MAX)
-    if count == 1 or any(Location.of(path).is_url for path in work.shards):
-        yield None
-        return
-    with process_pool(count, partial(begin_log, work.log)) as pool:
-        yield pool
 
 
 class _ReloadTrigger:

@@ -61,13 +61,8 @@ def take_work() -> Any:
     """In the program: its work. It ignores the signals for the supervisor, as the zygote does."""
     os.nice(_NICENESS)
     log, work = pickle.load(sys.stdin.buffer)
-    begin_log(log)
+    logs.configure(log, LogLevel(log.level))
     return work
-
-
-def begin_log(options: LogOptions) -> None:
-    """In the program, and in processes that it starts: log as the mount does."""
-    logs.configure(options, LogLevel(options.level))
 
 
 def finish() -> None:

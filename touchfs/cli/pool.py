@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from tempfile import gettempdir
 from typing import Any, TypeVar
 
+from touchfs.cli.terminal import log_to_stderr
 from touchfs.core.errors import UsageError
 from touchfs.posix import interpreter
 from touchfs.posix.threads import start_thread
@@ -24,9 +25,8 @@ _TEMPORARY_MAX = 75
 
 
 @contextmanager
-def process_pool(processes: int, begin: Callable[[], None]) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are started by a fork server: a plain fork would copy the locks of our threads. Each calls `begin`
-    first.
+def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are started by a fork server: a plain fork would copy the locks of our threads.
 
     Raises UsageError for a directory of temporary files whose name is too long.
     """
@@ -39,7 +39,7 @@ def process_pool(processes: int, begin: Callable[[], None]) -> Iterator[ProcessP
     # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
     with interpreter.safe_path(), interpreter.deferred_signals():
         forkserver.ensure_running()
-    pool = _ProcessPool(processes, _Context(), _follow_parent, (setting, begin))
+    pool = _ProcessPool(processes, _Context(), _follow_parent, (setting,))
     try:
         yield pool
     finally:
@@ -63,10 +63,10 @@ class _Context(ForkServerContext):
     Process = _Process
 
 
-def _follow_parent(setting: str | None, begin: Callable[[], None]) -> None:
+def _follow_parent(setting: str | None) -> None:
     """Leave signals to the parent. If that is killed, this process ends too."""
     interpreter.restore(setting)
-    begin()
+    log_to_stderr()
     interpreter.ignore_signals()
     start_thread(_end_with_parent, name="parent")
 
