@@ -118,7 +118,8 @@ def test_small_shards_are_indexed_at_once(server, small, monkeypatch, tmp_path):
 
 
 def test_what_lies_beside_all_shards_is_asked_for_once(server, small):
-    open_dataset(small)
+    for _ in range(2):  # what reads ahead while the shards are indexed may still ask at the end of the first
+        open_dataset(small)
     begun = len(server.requests)
     open_dataset(small)
     assert len(server.requests) - begun <= 12 + 4

@@ -174,6 +174,7 @@ def test_iterators_do_not_tell_others_the_keys(place, source):
 
 
 def test_others_do_not_take_all_plans(place, source):
+    (source / "talks.jsonl").write_text('{"id": "talk", "segments": [{"start": 0, "end": 1}]}\n')
     mounted = Mount(place / "mnt", source, "--allow-other")
     merged = mounted.path / "merged"
     try:

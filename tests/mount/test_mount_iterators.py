@@ -197,7 +197,11 @@ class TestWrites:
         said(train, "next")
         before = said(train, "token"), said(train, "spec")
         for file, text, why in [
-            ("spec", "shuffle", "spec: not JSON: 'shuffle' cannot be there (at byte 0)"),
+            (
+                "spec",
+                "shuffle",
+                "spec: not JSON: 'shuffle' cannot be there: names and texts need double quotes (at byte 0)",
+            ),
             ("spec", '{"shuffle": 7}}', "not JSON: '}' cannot be there (at byte 14)"),
             ("spec", '{"shuffel": 7}', "spec: there is no 'shuffel': there are select, "),
             ("spec", '{"where": "evn"}', "where, column 4: expected"),

@@ -18,13 +18,18 @@ from touchfs.containers.touchnet.writer import TouchNetWriter
 COUNT = 400
 
 
+def line(number: int) -> bytes:
+    """With a segment, so that there is `merged/`."""
+    return b'{"key": "n%d", "segments": [{"start": 0, "end": 1}]}' % number
+
+
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
     path.mkdir()
     with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
         for number in range(COUNT):
-            writer.add({"metainfo": b'{"key": "n%d"}' % number})
+            writer.add({"metainfo": line(number)})
     return path
 
 
@@ -40,7 +45,7 @@ def locked(state: Path) -> Iterator[None]:
 
 def read_data(mounted, count: int = COUNT) -> None:
     for number in range(count):
-        assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
+        assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == line(number)
 
 
 def test_any_number_of_steps_that_wait_leave_data_alone(mount, numbers, tmp_path):

@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -141,7 +142,15 @@ def answers(root: Path) -> dict[tuple[str, str], str]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
-    return write_tar(tmp_path_factory.mktemp("posix") / "t.tar", TREE).parent
+    place = tmp_path_factory.mktemp("posix")
+    write_tar(place / "t.tar", TREE)
+    # With a recording, so that there is the link.
+    with wave.open(str(place / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(16))
+    write_tar(place / "sound.tar", {"a.wav": (place / "a.wav").read_bytes()})
+    (place / "a.wav").unlink()
+    return place
 
 
 @pytest.fixture(scope="module")

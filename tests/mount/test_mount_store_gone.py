@@ -29,15 +29,20 @@ def numbers(tmp_path_factory) -> Path:
     return path
 
 
+def line(number: int) -> bytes:
+    """With a segment, so that there is `merged/`."""
+    return b'{"key": "n%d", "segments": [{"start": 0, "end": 1}]}' % number
+
+
 def write_shard(path: Path) -> None:
     with TouchNetWriter(path, {"metainfo": np.dtype("u1")}) as writer:
         for number in range(COUNT):
-            writer.add({"metainfo": b'{"key": "n%d"}' % number})
+            writer.add({"metainfo": line(number)})
 
 
 def check_data(mounted, shard: str = "0") -> None:
     for number in range(COUNT):
-        assert (mounted.path / f"shards/{shard}/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
+        assert (mounted.path / f"shards/{shard}/n{number}.json").read_bytes() == line(number)
     assert (mounted.path / "merged/max=30").is_dir()
     assert mounted.info()["internal_errors"] == 0
 
@@ -235,7 +240,7 @@ class TestReadOnly:
         """
         command = [*AS_ROOT, "unshare", "--mount", "sh", "-c", script]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        lines = ['{"key": "n7"}', "merged/max=30", "max=30", '{"key": "n8"}']
+        lines = [line(7).decode(), "merged/max=30", "max=30", line(8).decode()]
         assert (done.stdout.splitlines(), done.stderr, done.returncode) == (lines, "", 0)
 
     def test_makes_no_store(self, mount, numbers, tmp_path):
