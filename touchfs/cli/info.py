@@ -66,8 +66,8 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
         "data": f"{dataset.size:,} bytes",
         "columns": _shown_columns(dataset),
         "keys": str(facts["by_key"]) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
-        # Beside a list, whose audio is elsewhere, a share says nothing.
-        "index overhead": f"{100 * dataset.overhead:.2f} %" if dataset.overhead < 1 else "",
+        # Of a list, whose audio is elsewhere, a share says nothing.
+        "index overhead": "" if dataset.limits.audio_root else f"{100 * dataset.overhead:.2f} %",
     }
     for name, value in lines.items():
         if value:

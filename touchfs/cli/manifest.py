@@ -57,7 +57,7 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
-    if names != [FILES] and not (dataset.has_recordings or dataset.is_empty):
+    if names != [FILES] and not (dataset.names_recordings or dataset.is_empty):
         raise NotFoundError(f"no sample has audio, so {kind} has nothing to list: use --kind filelist", path=path)
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)

@@ -21,7 +21,7 @@ from touchfs.core.errors import ChangedError, FormatError, SourceError
 from touchfs.core.names import hash_of, hex_digest, plain_path, quote
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.limits import LIMITS, Limits
-from touchfs.media.extensions import can_be_cut
+from touchfs.media.extensions import can_be_cut, is_recording
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import PARQUET, Container
 from touchfs.registry.directory.left_out import LeftOutFiles
@@ -384,6 +384,12 @@ class Dataset:
         )
 
     @property
+    def names_recordings(self) -> bool:
+        """Like `has_recordings`, also if there is only PCM of unknown rate, which cannot be cut."""
+        suffixes = (suffix for shard in self.shards for suffix in shard.endings.suffixes)
+        return self.has_recordings or any(is_recording(suffix[1:]) for suffix in suffixes)
+
+    @property
     def is_empty(self) -> bool:
         """True if no shard has a sample, so nothing says what the dataset is of."""
         return not any(shard.samples for shard in self.shards)
@@ -427,7 +433,7 @@ class Dataset:
             "shards": len(self.shards),
             "samples": self.samples,
             "hours": round(self.seconds / 3600, 6) if self.timed or not self.samples else None,
-            "samples_of_unknown_duration": self.samples - self.timed if self.has_recordings else 0,
+            "samples_of_unknown_duration": self.samples - self.timed if self.names_recordings else 0,
             "segments": sum(shard.segments for shard in self.shards),
             "bytes": self.size,
             "index_overhead_percent": round(100 * self.overhead, 4),

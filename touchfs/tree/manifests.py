@@ -17,7 +17,6 @@ from touchfs.core.extent import Content
 from touchfs.dataset import Dataset
 from touchfs.lists.content import list_content, list_size
 from touchfs.lists.kinds import FILES, LEFT_OUT, NAMES, is_below, lists_name
-from touchfs.media.extensions import is_recording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
@@ -148,9 +147,7 @@ def _missing(dataset: Dataset, views: Collection[str]) -> set[str]:
     """
     there = [*NAMES, *(path for path, view in _LINKS.items() if view in views)]
     if not (dataset.has_recordings or dataset.is_empty):
-        # A recording of unknown rate is in no list, and cannot be cut.
-        extensions = (suffix[1:] for shard in dataset.shards for suffix in shard.endings.suffixes)
-        there = [FILES, LEFT_OUT] if any(map(is_recording, extensions)) else [FILES]
+        there = [FILES, LEFT_OUT] if dataset.names_recordings else [FILES]
     return {path for path in _PATHS[1:] if not any(f"{each}/".startswith(f"{path}/") for each in there)}
 
 
