@@ -203,10 +203,8 @@ def _row(iterators: NamedIterators, name: str) -> dict[str, Any]:
 @json_option
 @click.argument("first", metavar="STATE", type=click.File("rb"))
 @click.argument("second", metavar="STATE", type=click.File("rb"))
-def diff(first: BinaryIO, second: BinaryIO, as_json: bool) -> int:
+def diff(first: BinaryIO, second: BinaryIO, as_json: bool) -> None:
     """Print in what two states differ: files of `token`, of `touchfs iterate --save-state`, or of a loader.
-
-    The exit status is 1 if they differ.
 
     \b
     Example:
@@ -227,7 +225,6 @@ def diff(first: BinaryIO, second: BinaryIO, as_json: bool) -> int:
         click.echo("field\tfirst\tsecond")
         for row in rows:
             click.echo("\t".join("-" if value is None else quote_name(str(value)) for value in row.values()))
-    return 1 if rows else 0
 
 
 def _fields(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
