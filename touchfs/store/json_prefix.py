@@ -82,5 +82,6 @@ def _fits(cut: str, expected: int) -> bool:
 def _wrong(text: str, at: int) -> FormatError:
     at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n"))
     found = text[at : at + 20].rstrip()
-    hint = ": names and texts need double quotes" if found[:1].isalpha() or found[:1] in ("_", "'") else ""
+    is_word = at > 0 and (found[:1].isalpha() or found[:1] in ("_", "'"))
+    hint = ": names and texts need double quotes" if is_word else ""
     return FormatError(f"not JSON: {found!r} cannot be there{hint}", offset=at)
