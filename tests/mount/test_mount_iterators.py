@@ -200,7 +200,7 @@ class TestWrites:
             (
                 "spec",
                 "shuffle",
-                "spec: not JSON: 'shuffle' cannot be there: names and texts need double quotes (at byte 0)",
+                "spec: not JSON: 'shuffle' cannot be there (at byte 0)",
             ),
             ("spec", '{"shuffle": 7}}', "not JSON: '}' cannot be there (at byte 14)"),
             ("spec", '{"shuffel": 7}', "spec: there is no 'shuffel': there are select, "),
