@@ -30,7 +30,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 9
+VERSION = 10
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
