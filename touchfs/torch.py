@@ -27,7 +27,8 @@ a leaf has `split_for_dataloading`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from multiprocessing import parent_process
+from typing import Any, cast
 
 from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
@@ -158,9 +159,9 @@ class NodeIterableDataset(IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         if workers > MOST_WORKERS:
             raise UsageError(f"{workers} workers: a dataset serves {MOST_WORKERS} at most")
-        if info is not None and not self._follows:
+        if not self._follows and (parent := parent_process()) is not None and info is not None:
             # It may wait for ever to hand over a batch: other workers hold the pipe to a process that was killed.
-            end_with_parent()
+            end_with_parent(cast(int, parent.pid))
             self._follows = True
         node = share_of(self.node, self.rank * workers + worker, self.world_size * workers)
         drawing, seeds = drawing_nodes(node), self._seeds.tolist()

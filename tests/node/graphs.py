@@ -24,6 +24,7 @@ from touchfs.node import (
     LazyIteratorMultiplexer,
     LazyManifestIterator,
     LazyMapper,
+    LazyMixture,
     LazyPrefetcher,
     LazyRepeater,
     LazySharIterator,
@@ -141,6 +142,12 @@ GRAPHS: dict[str, Make] = {
     "leaf, empty": partial(shuffled, 0),
     "leaf, one sample": partial(shuffled, 1),
     "leaf, one rank of three": partial(shuffled, 10, rank=1, world_size=3),
+    "leaf, global batches of one rank of two": partial(
+        shuffled, 15, rank=1, world_size=2, partition="batches", global_batch=4
+    ),
+    "leaf, in windows": partial(shuffled, 15, window=6, lanes=2),
+    "mixture": lambda: LazyMixture(shuffled(), LazyMapper(leaf(3), text), weights={0: [3, 1], 5: [1, 1]}, seed=2),
+    "mixture that stops": lambda: LazyMixture(shuffled(), leaf(3), weights=[1, 2], end="stop"),
     "leaf, a padded block": partial(shuffled, 10, rank=2, world_size=3, partition="block", tail="pad"),
     "mapper": lambda: LazyMapper(shuffled(), text),
     "mapper of some": lambda: LazyMapper(shuffled(), text, apply_fn=odd),

@@ -36,6 +36,7 @@ from touchfs.node import (
     LazyJsonlIterator,
     LazyManifestIterator,
     LazyMapper,
+    LazyMixture,
     LazyPrefetcher,
     LazyRepeater,
     LazySharIterator,
@@ -139,12 +140,22 @@ def _any(item: Any) -> bool:
 
 
 def _leaf(random: Random) -> IteratorNode:
-    return LazyIndexedManifestIterator(Parts(random.randrange(8)), random.random() < 0.5, random.randrange(4))
+    return _leaf_of(random, random.randrange(8))
+
+
+def _leaf_of(random: Random, size: int) -> IteratorNode:
+    return LazyIndexedManifestIterator(Parts(size), random.random() < 0.5, random.randrange(4))
 
 
 INDEXED: dict[str, Callable[[Random], Any]] = {
     "leaf": _leaf,
     "rank": lambda r: LazyIndexedManifestIterator(Parts(9), True, rank=r.randrange(2), world_size=2),
+    "mixture": lambda r: LazyMixture(
+        _leaf_of(r, 5),
+        LazyMapper(_leaf_of(r, 3), Part),
+        weights=[r.randrange(1, 4), 1],
+        end=r.choice(["repeat", "stop"]),
+    ),
     "shar": lambda r: LazyIndexedSharIterator(in_dir=data.shar_directory(), shuffle=r.random() < 0.5),
 }
 STREAMED: dict[str, Callable[[Random], Any]] = {

@@ -29,6 +29,7 @@ from touchfs.node.order.partition import TAILS
 SIZES = st.integers(0, 70)
 ORDERS = st.sampled_from([{}, {"seed": 3}, {"seed": 3, "window": 9}, {"seed": 3, "window": 12, "lanes": 2}])
 BATCHES = {"partition": "batches"}
+BATCHES_OF_8 = {"kind": "batches", "global_batch": 8, "tail": "keep"}
 
 
 def leaf(size: int, seed: int | None = None, **options: Any) -> LazyIndexedManifestIterator:
@@ -175,7 +176,7 @@ def test_the_state_is_the_same_on_all_ranks_and_at_any_position() -> None:
         states.append(collect_state_dict(node)["state"])
     assert states[1:] == states[:-1]
     assert states[0]["position"] == 40
-    assert states[0]["partition"] == {"kind": "batches", "global_batch": 8, "tail": "keep"}
+    assert states[0]["partition"] == {"kind": "batches", "global_batch": 8, "tail": "keep", "own": None}
 
 
 def test_batches_of_another_size_go_on_at_the_same_position() -> None:
@@ -297,13 +298,15 @@ def test_what_remains_of_strides_is_shared_in_batches() -> None:
     "partition",
     [
         {"kind": "batches"},
-        {"kind": "batches", "global_batch": 8, "tail": "keep", "taken": 1},
-        {"kind": "batches", "global_batch": 8, "tail": "keep", "rank": 0, "world_size": 2, "worker": 0, "workers": 1}
-        | {"batches": 10**9, "taken": 0},
-        {"kind": "batches", "global_batch": 8, "tail": "keep", "rank": 0, "world_size": 2, "worker": 0, "workers": 1}
-        | {"batches": 30, "taken": 3},
-        {"kind": "batches", "global_batch": 8, "tail": "keep", "rank": 0, "world_size": 2, "worker": 0, "workers": 1}
-        | {"batches": 0, "taken": -1},
+        {"kind": "batches", "own": None},
+        BATCHES_OF_8 | {"own": [0, 2, 0, 1, 0]},
+        BATCHES_OF_8 | {"own": [0, 2, 0, 1, 10**9, 0]},
+        BATCHES_OF_8 | {"own": [0, 2, 0, 1, 30, 3]},
+        BATCHES_OF_8 | {"own": [0, 2, 0, 1, 0, 5]},
+        BATCHES_OF_8 | {"own": [0, 2, 0, 1, 0, -1]},
+        BATCHES_OF_8 | {"own": [0, 2, 3, 1, 0, 0]},
+        BATCHES_OF_8 | {"own": {}},
+        BATCHES_OF_8 | {"own": None, "more": 1},
         [],
         3,
     ],

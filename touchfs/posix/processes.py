@@ -52,17 +52,18 @@ def signal_when_parent_ends(number: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def end_with_parent() -> None:
-    """Have a thread end this process when its parent has ended, whatever it does then. Only on Linux.
+def end_with_parent(parent: int) -> None:
+    """Have a thread end this process when its parent, of this pid, has ended, whatever it does then. Only on Linux.
 
     To signals of the kernel, the parent would be the thread that started this process, which may end before.
     """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
-    with suppress(OSError):  # no descriptor is left
+    with suppress(OSError):  # the parent has ended, or no descriptor is left
         descriptor = os.pidfd_open(parent)
         threading.Thread(target=_end_after, args=(parent, descriptor), name="touchfs-parent", daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _end_after(parent: int, descriptor: int) -> None:

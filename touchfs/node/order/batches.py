@@ -26,8 +26,10 @@ from touchfs.node.order.partition import KEEP, KINDS, Partition, check_count, ch
 
 BATCHES = "batches"
 PARTITIONS = (*KINDS, BATCHES)
-# The fields of a state's partition that all ranks share.
+# The fields of a state's partition that all ranks share. Another, `own`, has the numbers `OWN`, or is null in a state
+# that fits any ranks.
 SHARED = ("kind", "global_batch", "tail")
+OWN = ("rank", "world_size", "worker", "workers", "batches", "taken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,11 @@ class GlobalBatches:
         number, taken = divmod(own, self._each)
         if taken and own == self.count(size):  # of the short last batch
             number, taken = number + 1, 0
-        if self.workers == 1 and not taken:
-            return {"position": min(self.since + number * self.size, size), "partition": self.as_json()}
-        return {"position": self.since, "partition": {**self._own(), "batches": number, "taken": taken}}
+        position = self.since
+        if self.workers == 1:  # batches of several workers are numbered from where all of them began
+            position, number = min(position + number * self.size, size), 0
+        numbers = None if self.workers == 1 and not taken else [*self._place, number, taken]
+        return {"position": position, "partition": {**self.as_json(), "own": numbers}}
 
     def resumed(self, saved: Saved, size: int) -> tuple[GlobalBatches, int]:
         """Return the part that goes on at a `saved` state, and its own position of `size` there.
@@ -125,23 +129,23 @@ class GlobalBatches:
                 raise FormatError(f"{saved.where} has a position and no partition: the state is damaged")
             return self, 0
         theirs = saved.child("partition")
-        part = replace(self, since=position)
-        if theirs.only(*SHARED) and theirs.get("kind") == BATCHES:
-            if theirs.get("tail") != self.tail:
-                raise UsageError(f"{saved.where} has tail {theirs.get('tail')!r:.20}, here it is {self.tail!r}")
+        part, shared = replace(self, since=position), {name: theirs.fields().get(name) for name in SHARED}
+        if shared["kind"] == BATCHES and theirs.get("own") is None:
+            theirs.refuse_others((*SHARED, "own"))
+            if shared["tail"] != self.tail:
+                raise UsageError(f"{saved.where} has tail {shared['tail']!r:.20}, here it is {self.tail!r}")
             return part, 0
-        mine = self._own()
-        if {name: value for name, value in theirs.fields().items() if name in mine} != mine:
+        if shared != self.as_json() or (own := own_of(theirs))[:4] != self._place:
             raise UsageError(
-                f"{saved.where} is of {theirs.fields()!r:.200}, and this is {mine}: other ranks and workers go on at a "
-                "state from between two batches, which merge_states makes of those of all old workers"
+                f"{saved.where} is of {theirs.fields()!r:.200}, and this is {self.as_json()} of {self._place}: other "
+                "ranks and workers go on at a state from between two batches, which merge_states makes of those of all "
+                "old workers"
             )
-        theirs.refuse_others((*mine, "batches", "taken"))
-        batches, taken, count = theirs.integer("batches", size), theirs.integer("taken", self._each), part.count(size)
-        own = batches * self._each + taken
-        if own >= count + self._each:  # the last batch may be short
+        batches, taken = own[4:]
+        own_position, count = batches * self._each + taken, part.count(size)
+        if taken > self._each or own_position >= count + self._each:  # the last batch may be short
             raise FormatError(f"{saved.where} has taken more than there is: the state is damaged")
-        return part, min(own, count)
+        return part, min(own_position, count)
 
     @property
     def before(self) -> int:
@@ -152,9 +156,9 @@ class GlobalBatches:
         """Return what the states of all ranks have in common."""
         return {"kind": BATCHES, "global_batch": self.size, "tail": self.tail}
 
-    def _own(self) -> State:
-        ranks = {"rank": self.rank, "world_size": self.world_size, "worker": self.worker, "workers": self.workers}
-        return {**self.as_json(), **ranks}
+    @property
+    def _place(self) -> tuple[int, ...]:
+        return self.rank, self.world_size, self.worker, self.workers
 
     @property
     def _each(self) -> int:
@@ -174,6 +178,14 @@ class GlobalBatches:
     def _cut(self, rank: int, short: int) -> int:
         """Return where the part of a rank of the short batch begins."""
         return rank * short // self.world_size
+
+
+def own_of(partition: Saved) -> tuple[int, ...]:
+    """Return the numbers `OWN` in a partition of a state. Raises FormatError."""
+    own = partition.integers("own")
+    if len(own) != len(OWN):
+        raise FormatError(f"{partition.where}.own has {len(own)} numbers, and not {len(OWN)}: the state is damaged")
+    return tuple(own)
 
 
 # What one rank or worker visits of an epoch.

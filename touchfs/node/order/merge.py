@@ -5,12 +5,12 @@ Ranks that take batches have one position between two of these, and their worker
 
 from __future__ import annotations
 
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
-from touchfs.node.order.batches import BATCHES, SHARED
-from touchfs.node.order.partition import MOST_RANKS, Partition
+from touchfs.node.order.batches import BATCHES, SHARED, own_of
+from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, read_stage, remainders
 
 
@@ -56,6 +56,8 @@ def merge_positions(ranks: Ranks) -> State:
 def _merge_batches(ranks: Ranks) -> State:
     in_epoch = ranks.in_epoch()
     first, parts = in_epoch[0], [state.child("partition") for state in ranks.states]
+    for part in parts:
+        part.refuse_others((*SHARED, "own"))
     shared = {name: parts[0].get(name) for name in SHARED}
     if any({name: part.get(name) for name in SHARED} != shared for part in parts):
         raise UsageError(f"{ranks.where}: the ranks took different batches")
@@ -66,25 +68,26 @@ def _merge_batches(ranks: Ranks) -> State:
         there = sorted({state.integer("position") for state in ranks.states})
         raise UsageError(f"{ranks.where}: the ranks are at different batches, or began at different ones: {there}")
     position, left, size = first.integer("position"), _left(first), parts[0].integer("global_batch")
-    if all(part.only(*SHARED) for part in parts):
+    if all(part.get("own") is None for part in parts):
         begun = [state.integer("position") for state in ranks.states if state.integer("epoch") > ranks.epoch]
         # Those that have begun none may be at the end of this one, where "drop" leaves up to a batch.
         if begun and (any(begun) or left - position > (size - 1 if shared["tail"] == "drop" else 0)):
             raise UsageError(f"{ranks.where}: some ranks have begun epoch {ranks.epoch + 1}")
     else:
         position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
-    return {"position": position, "partition": shared, "stages": first.get("stages")}
+    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages")}
 
 
 def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
     """Return how many batches all workers together have gone through."""
-    workers = ranks.in_epoch()[0].child("partition").integer("workers", MOST_RANKS)
     done: dict[int, int] = {}
+    workers = own_of(ranks.in_epoch()[0].child("partition"))[3]
     for state in ranks.states:
-        part = state.child("partition")
-        worker, batches = part.integer("worker", workers - 1), part.integer("batches", all_of_them)
-        if part.integer("taken") or part.integer("workers") != workers:
+        _, _, worker, of, batches, taken = own_of(state.child("partition"))
+        if taken or of != workers:
             raise UsageError(f"{state.where} is from within a batch, or of other workers: save all after whole batches")
+        if worker >= workers or batches > all_of_them:
+            raise FormatError(f"{state.where} has taken more than there is: the state is damaged")
         if state.integer("epoch") > ranks.epoch:
             batches = len(range(worker, all_of_them, workers))
         if done.setdefault(worker, worker + batches * workers) != worker + batches * workers:
