@@ -88,8 +88,9 @@ def test_missing_extras_are_one_line(tmp_path):
     assert missing["found"].endswith(": x, y") and "'touchfs-shards[x]'" in missing["advice"]
 
 
-def test_another_user_gets_advice(tmp_path):
-    """`nobody` has no home, and is not allowed to use --allow-other."""
+def test_another_user_gets_advice(mount, speech):
+    """`nobody` has no home, may not use --allow-other, and cannot ask a mount where our Python is closed to him."""
+    mount(speech)
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", INSTALLED, "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd="/")

@@ -63,7 +63,11 @@ def command(mountpoint: str | None, as_json: bool, stats: bool, watch: bool, wai
 
 
 # How the other kinds of health are printed, unless as they are called.
-_NO_PROBLEMS = {"no permission": "another user's", "hidden": "hidden: another file system is mounted over it"}
+_NO_PROBLEMS = {
+    "no permission": "another user's",
+    "hidden": "hidden: another file system is mounted over it",
+    "not asked": "not asked: no process can be started for that now",
+}
 
 
 def _lines(status: MountStatus) -> list[str]:

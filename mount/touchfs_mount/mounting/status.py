@@ -56,7 +56,8 @@ PROBLEMS = {
 @dataclass(frozen=True, slots=True)
 class MountStatus:
     """One mount. `health` is "answers", "does not answer", "dead", "no permission", "hidden" if another file system is
-    mounted over it, or "unreadable" if its `.touchfs/info` is missing or none of touchfs.
+    mounted over it, "not asked" if no process can be started for that, or "unreadable" if its `.touchfs/info` is
+    missing or none of touchfs.
 
     `read_ahead_kb` is the kernel's read-ahead. `workers` has the process ids of its workers, if they run in this pid
     namespace and we may examine them. `info` is `.touchfs/info`, and empty unless the mount answers.
@@ -136,16 +137,22 @@ def other_owner(mounted: Mount) -> str | None:
         return f"user {number}"
 
 
-def _ask(mounted: Mount, name: str) -> subprocess.Popen[bytes]:
+def _ask(mounted: Mount, name: str) -> subprocess.Popen[bytes] | int:
+    """The process that asks; the number of the error if none can be started, as where Python is closed to this user."""
     control = control_place.find(mounted)
     where = "" if control is None else control.point
     command = [sys.executable, "-I", "-S", "-c", _READER, mounted.point, where, name]
     nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)
+    try:
+        return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)
+    except OSError as error:
+        return error.errno or errno.EIO
 
 
-def _answer(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bytes]:
+def _answer(process: subprocess.Popen[bytes] | int, seconds: float) -> tuple[int, bytes]:
     """The number of the error, or 0, and the text. The error is ETIMEDOUT if there is no answer in time."""
+    if isinstance(process, int):
+        return process, b""
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -164,6 +171,8 @@ def _health(error: int) -> str:
             return "dead"
         case errno.ETIMEDOUT:
             return "does not answer"
+        case errno.EAGAIN | errno.ENOMEM:
+            return "not asked"
         case _:
             return "unreadable"
 
