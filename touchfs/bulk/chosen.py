@@ -17,7 +17,7 @@ from touchfs.view.file import ViewFile
 
 
 class ChosenOfShard(NamedTuple):
-    """Those of a shard, in order: ordinals of its samples; with `parts`, positions of parts of them."""
+    """What is chosen of a shard, in order: ordinals of its samples, or with `parts` positions of parts of them."""
 
     numbers: array[int]
     parts: Samples | None = None
@@ -28,7 +28,7 @@ CHOICE_WORDS = ("select", "where", "take")
 
 
 class Choice(NamedTuple):
-    """Those of each shard of a dataset, and the `words` that chose them, which a resumed conversion compares."""
+    """What is chosen of each shard, and the `words` that chose it, which a resumed conversion compares."""
 
     shards: list[ChosenOfShard]
     words: Mapping[str, Any]

@@ -24,7 +24,7 @@ class _Option(click.Option):
 
 
 def options_in(group: str, *, is_folded: bool = False) -> Callable[..., _Decorator]:
-    """What `click.option` is, for the options of a group."""
+    """Return a decorator like `click.option`, whose options are in a group of the help."""
     return partial(click.option, cls=_Option, group=group, is_folded=is_folded)
 
 

@@ -118,7 +118,8 @@ def command(
             "--until goes through the epoch of a state: leave out --resume, --save-state, --epoch, --repeat"
         )
     given = resume or until
-    before = None if given is None else global_batch_of(read_state(given)["state"])
+    state = None if given is None else read_state(given)
+    before = None if state is None else global_batch_of(state["state"])
     if global_batch is not None and before not in (None, global_batch):
         sys.stderr.write(f"touchfs: the state is of global batches of {before}, which go on in {global_batch}\n")
     global_batch = global_batch or before
@@ -151,7 +152,7 @@ def command(
     write = _WRITERS[kind]
     if extension is not None:
         write = partial(_write_paths, path_of=partial(path_of, extension=extension))
-    pairs = graph.pairs() if until is None else graph.seen(read_state(until)["state"])
+    pairs = graph.pairs() if until is None or state is None else graph.seen(state["state"])
     write(((token, make()) for token, make in islice(pairs, take)), output)
     output.flush()
     if save_state is not None:

@@ -60,7 +60,7 @@ def command(location: str, long: bool, human: bool, recursive: bool, as_json: bo
 
 
 def _listed(tree: Tree, entry: Entry, path: str, recursive: bool) -> Iterator[tuple[bytes, Entry]]:
-    """What is in a directory, with names; with what is below, by paths in it. A file alone."""
+    """The entries of a directory by name, or with all below it by path. A file is the only entry of itself."""
     if not entry.is_directory:
         yield os.fsencode(os.path.basename(path)), entry
         return

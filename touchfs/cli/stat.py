@@ -45,7 +45,7 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
 
 
 def kind_of(entry: Entry) -> str:
-    """What an entry is, in a word."""
+    """The kind of an entry: a word for `--json`."""
     return "directory" if entry.is_directory else "link" if entry.is_link else "file"
 
 

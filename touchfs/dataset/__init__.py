@@ -385,7 +385,7 @@ class Dataset:
 
     @property
     def names_recordings(self) -> bool:
-        """Like `has_recordings`, also if there is only PCM of unknown rate, which cannot be cut."""
+        """True if there are recordings, even if all are PCM of unknown rate, which cannot be cut."""
         suffixes = (suffix for shard in self.shards for suffix in shard.endings.suffixes)
         return self.has_recordings or any(is_recording(suffix[1:]) for suffix in suffixes)
 

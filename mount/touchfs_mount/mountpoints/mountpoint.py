@@ -87,7 +87,7 @@ def prepare(path: str) -> Claim:
 
 
 def _advice(name: str) -> str:
-    """What to do about a file of this name where a mount point should be."""
+    """Return what to do if a file of this name is where the mount point should be."""
     is_swapped = single_named(name) is not None
     return "DATASET comes first, and the mount point last" if is_swapped else "mount on an empty directory"
 

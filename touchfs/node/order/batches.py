@@ -1,4 +1,4 @@
-"""GlobalBatches first: an epoch is cut into global batches, which ranks and their workers share.
+"""Global batches: an epoch is cut into them first, and ranks and their workers share each.
 
 Global batch j has positions jB to jB + B - 1. Rank r of R takes the r-th contiguous part of each, and worker w of W the
 batches w, w + W, … counted from where the pass began or was resumed. So what is in a batch depends neither on ranks nor
