@@ -357,7 +357,7 @@ def test_every_member_is_shown_once(members: list[tuple[str, bytes]], form: int,
         path = write(Path(place) / "x.tar", [member(name, data) for name, data in members], form)
         found, report = shown(path, Options(key_rule=("first-dot", LAST_DOT)[rule]))
         # Random bytes beside a .wav are no JSON.
-        assert all("no segments are read from its json" in line for line in report.splitlines()[2:-2])
+        assert not report
         assert sorted(found.values()) == sorted(data for _, data in members)
         of_name: dict[str, list[bytes]] = {}
         dotted = {plain_path(name) for name, _ in members if "." in name.split("/")}

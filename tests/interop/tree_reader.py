@@ -1,7 +1,7 @@
 """`tree_reader.py SHARD KEPT`: reads segments of a shard through the tree, and writes what it finds to `KEPT`.
 
 Of each sample it reads the first two and the last two `.wav`, and prints a line for each: path, the error or null, and
-the seconds that it took. The last line has the ERROR.txt of the shard, and the megabytes that the process had at most.
+the seconds that it took. The last line has the texts of the shard's ERROR.txt, and the megabytes that the process had at most.
 """
 
 import json
@@ -21,6 +21,8 @@ def main() -> None:
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
     name = dataset.shards[0].name
     for key, directory, _ in tree.entries(tree.resolve(f"segments/{name}").inode):
+        if key == b"ERROR.txt":
+            continue
         found = [(name, entry) for name, entry, _ in tree.entries(directory.inode) if name.endswith(b".wav")]
         for file, entry in dict([*found[:2], *found[-2:]]).items():
             path, error = f"{key.decode()}/{file.decode()}", None
@@ -42,11 +44,13 @@ def peak() -> int:
 
 
 def report(tree: Tree, shard: str) -> str:
-    for name, entry, _ in tree.entries(tree.resolve(f"shards/{shard}").inode):
-        if name == b"ERROR.txt":
-            content = tree.content(entry.inode)
-            return bytes(content.read(0, content.size)).decode()
-    return ""
+    found = ""
+    for view in ("shards", "segments"):
+        for name, entry, _ in tree.entries(tree.resolve(f"{view}/{shard}").inode):
+            if name == b"ERROR.txt":
+                content = tree.content(entry.inode)
+                found += bytes(content.read(0, content.size)).decode()
+    return found
 
 
 if __name__ == "__main__":

@@ -98,5 +98,5 @@ def test_a_bomb_is_an_error(tmp_path: Path, suffix: str) -> None:
         with pytest.raises(FormatError, match=problem) as caught:
             read()
         assert "\n" not in str(caught.value)
-    report = open_dataset(path).shards[0].report
+    report = open_dataset(path).shards[0].report_of_segments
     assert f"no segments are read from its json.{suffix}: its .json.{suffix}, decompressed, has over" in report

@@ -57,7 +57,7 @@ def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
     mounted = mount(tmp_path / "x.tar")
     expected = wav(PCM[RATE // 2 : RATE * 5 // 4])
     shard = mounted.path / "segments" / "x"
-    assert sorted(path.name for path in shard.iterdir()) == sorted(ANNOTATIONS)
+    assert sorted(path.name for path in shard.iterdir()) == sorted([*ANNOTATIONS, "ERROR.txt"])
     for name in ANNOTATIONS:
         directories = [shard / name / "a", mounted.path / "merged" / "max=30" / "x" / name / "a"]
         for directory in directories:
@@ -65,7 +65,7 @@ def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
             assert (directory / "0000.wav").stat().st_size == len(expected)
             texts = [path.read_text() for path in directory.glob("*.txt")]
             assert texts == ([] if name == "rttm" else ["hello"])
-    [report] = [path.read_text() for path in (mounted.path / "shards" / "x").glob("ERROR.txt")]
+    [report] = [path.read_text() for path in shard.glob("ERROR.txt")]
     assert "sample 9 ('damaged/a'): no segments are read from its srt: line 2: " in report
     assert (mounted.path / "shards/x/damaged/a.wav").read_bytes() == wav(PCM)
     assert (mounted.info()["segments"], mounted.info()["samples_of_unknown_duration"]) == (len(ANNOTATIONS), 0)

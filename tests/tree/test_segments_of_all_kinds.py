@@ -201,7 +201,8 @@ def test_what_is_damaged_is_reported_and_the_rest_is_served(tmp_path: Path) -> N
         "h": {"wav": wav, "json": b"[" * 100_000},
     }
     tree = tree_of(write_tar(tmp_path / "x.tar", samples), Options(limits=Limits(json=1000)))
-    (report,) = (data.decode() for name, data in walk(tree, "shards").items() if name == "ERROR.txt")
+    assert "ERROR.txt" not in walk(tree, "shards")
+    (report,) = (data.decode() for name, data in walk(tree, "segments").items() if name == "ERROR.txt")
     lines = report.splitlines()
     assert lines[0].startswith("All 8 samples of")
     for line, words in zip(
@@ -219,7 +220,8 @@ def test_what_is_damaged_is_reported_and_the_rest_is_served(tmp_path: Path) -> N
         strict=True,
     ):
         assert line.startswith(words)
-    assert sorted(others(walk(tree, "segments"))) == ["a/0000.txt", "a/0000.wav", "a/0001.txt", "a/0001.wav"]
+    kept = ["ERROR.txt", "a/0000.txt", "a/0000.wav", "a/0001.txt", "a/0001.wav"]
+    assert sorted(others(walk(tree, "segments"))) == kept
 
 
 def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: P
                 tar.addfile(made)
     tree = tree_of(path)
     assert 1 <= len({name.split("/")[0] for name in walk(tree, "segments")}) < 10
-    (report,) = (data.decode() for name, data in walk(tree, "shards").items() if name == "ERROR.txt")
+    (report,) = (data.decode() for name, data in walk(tree, "segments").items() if name == "ERROR.txt")
     assert "no segments are read from its json: too many links lead to it" in report
 
 

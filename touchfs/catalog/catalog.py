@@ -30,7 +30,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 10
+VERSION = 11
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -76,8 +76,8 @@ def _parse_labels(value: Any) -> Labels:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts about a whole shard that its catalog stores. `size` and `index_size` are bytes; `samples` and `damaged`
-    count samples, `segments` the segments of all samples. `report` is the text of ERROR.txt, empty if the shard has no
-    damage.
+    count samples, `segments` the segments of all samples. `report` is the text of ERROR.txt in `shards/`, and
+    `report_of_segments` that in `segments/`; empty if nothing is wrong.
 
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. Those of `measured` samples were
@@ -93,6 +93,7 @@ class Facts:
     index_size: int
     damaged: int
     report: str
+    report_of_segments: str = ""
     keys_are_paths: bool = False
     timed: int = 0
     endings: Endings = NO_ENDINGS
@@ -111,6 +112,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
         (int,),
     ),
     "report": (str,),
+    "report_of_segments": (str,),
     "seconds": (float, int),
     "keys_are_paths": (bool,),
 }
@@ -195,7 +197,7 @@ class Catalog:
                 raise TypeError("a class has no name")
             if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
                 raise TypeError("a fact is of another type")
-            if has_control(header["report"].replace("\n", "")):
+            if has_control((header["report"] + header["report_of_segments"]).replace("\n", "")):
                 raise ValueError("a report has control characters")
             self.facts = Facts(files=files, **header, endings=endings, labels=labels, classes=classes)
             paths = self.facts.keys_are_paths

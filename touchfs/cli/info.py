@@ -49,7 +49,7 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
     if as_json:
         say(json.dumps(info_of(dataset)))
         return status
-    damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
+    damaged, broken = facts["damaged_samples"], sum(bool(shard.reports) for shard in dataset.shards)
     has_recordings = bool(formats.count or facts["segments"] or dataset.seconds)
     lines = {
         "kind": facts["kind"],
@@ -129,17 +129,18 @@ def _counts(counts: Counter[int | None] | Counter[str], unit: str = "") -> str:
 
 def error_lines(path: str, dataset: Dataset) -> Iterator[str]:
     """A line for each of the first `ERRORS_SHOWN` shards with errors, and the command that shows details."""
-    yield from _error_lines(path, dataset, "shards")
+    yield from _error_lines(path, dataset)
     if dataset.interleaved is not None:
         yield from _error_lines(path, dataset.interleaved, "interleaved")
 
 
-def _error_lines(path: str, dataset: Dataset, view: str) -> Iterator[str]:
-    broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
+def _error_lines(path: str, dataset: Dataset, view: str = "") -> Iterator[str]:
+    broken = [position for position, shard in enumerate(dataset.shards) if shard.reports]
     for position in broken[:ERRORS_SHOWN]:
         yield first_reason(dataset, position)
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
-        report = quote(f"{path}:{dataset.shards[broken[0]].path_in(view)}/ERROR.txt")
+        first = dataset.shards[broken[0]]
+        report = quote(f"{path}:{first.path_in(view or next(iter(first.reports)))}/ERROR.txt")
         yield f"See `touchfs cat{repeated_options()} {report}`."

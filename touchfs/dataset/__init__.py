@@ -109,7 +109,8 @@ class Shard(ListedShard):
     Sizes are in bytes; `seconds` and `timed` are the total duration and the number of the samples whose duration is
     known. `segments` counts those of all samples, `unmeasured` the samples whose recording has to be read to know its
     length, and `measured` those whose recording was; `regrouped` counts the files that once were in other samples.
-    `report` is the text of its ERROR.txt, "" if nothing is wrong.
+    `report` is the text of its ERROR.txt in `shards/`, and `report_of_segments` that in `segments/`; "" if nothing is
+    wrong.
     """
 
     samples: int
@@ -119,6 +120,7 @@ class Shard(ListedShard):
     catalog_size: int
     damaged: int
     report: str
+    report_of_segments: str
     timed: int
     endings: Endings
     segments: int
@@ -130,6 +132,12 @@ class Shard(ListedShard):
     def identity(self) -> str:
         """See `ListedShard.identity`."""
         return _hashed([self.version, f"measured {self.measured}"]) if self.measured else self.version
+
+    @property
+    def reports(self) -> dict[str, str]:
+        """What is wrong with it: the texts of its ERROR.txt by their views."""
+        reports = {"shards": self.report, "segments": self.report_of_segments}
+        return {view: report for view, report in reports.items() if report}
 
     @property
     def may_have_videos(self) -> bool:
@@ -439,7 +447,7 @@ class Dataset:
             "index_overhead_percent": round(100 * self.overhead, 4),
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),
             "damaged_samples": sum(shard.damaged for shard in self.shards),
-            "shards_with_errors": [shard.name for shard in self.shards if shard.report],
+            "shards_with_errors": [shard.name for shard in self.shards if shard.reports],
             **({"splits": splits} if (splits := self.splits) else {}),
             **({} if self.interleaved is None else {"interleaved_samples": self.interleaved.samples}),
             **({"left_out": [each._asdict() for each in self.left_out.reasons()]} if self.left_out else {}),

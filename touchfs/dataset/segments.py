@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.columns import as_array
-from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.catalog.table import NO_SAMPLE, Table
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Content, Memory
 from touchfs.dataset import Dataset
@@ -71,7 +71,7 @@ class SegmentSamples(_Parts, CataloguedSamples):
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
         """The number of segments of each sample, by its last one, because not all have a `.wav`."""
         table, counts = shard.tables["segments"], np.zeros(samples, np.int64)
-        files = np.flatnonzero(as_array(table.kind) != DIRECTORY)
+        files = np.flatnonzero(as_array(table.ordinal) != NO_SAMPLE)
         ordinals = as_array(table.ordinal)[files]
         if len(ordinals) and ordinals.max() >= samples:
             raise IndexError(f"a segment of sample {ordinals.max()} of {samples}")

@@ -79,12 +79,12 @@ def make_catalog(
         with closing(opened) as shard:
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
-                made, remarks = visit(shard, found, options, full=full, executor=executor)
+                made = visit(shard, found, options, full=full, executor=executor)
             if made.damaged == made.samples and (made.samples or shard.problems):
                 _check_name(found)
-            report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
+            reports = made.reports(shard_path, shard.problems, shard.remarks)
         with progress.stage(_NAMES, of=made.samples):
-            tables = made.columns(report)
+            tables = made.columns(reports)
     except LostWorkerError:  # says nothing about the shard
         raise
     except TouchfsError as error:
@@ -98,7 +98,8 @@ def make_catalog(
         size=size,
         index_size=index_size,
         damaged=made.damaged,
-        report=report,
+        report=reports["shards"],
+        report_of_segments=reports.get("segments", ""),
         keys_are_paths=found.container.keys_are_paths,
         timed=made.timed,
         endings=made.endings,
@@ -143,5 +144,5 @@ def make_notice(catalog_path: str, text: str, files: Files, stem: str = REPORT_S
 
     made = SampleTables()
     facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")
-    write_catalog(catalog_path, made.columns(text, stem), made.kinds, facts)
+    write_catalog(catalog_path, made.columns({"shards": text}, stem), made.kinds, facts)
     return facts

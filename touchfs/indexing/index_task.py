@@ -213,6 +213,7 @@ def shard_of(path: str, container: Container, catalog: str, facts: Facts) -> Sha
         catalog_size=os.path.getsize(catalog),
         damaged=facts.damaged,
         report=facts.report,
+        report_of_segments=facts.report_of_segments,
         timed=facts.timed,
         endings=facts.endings,
         segments=facts.segments,

@@ -42,7 +42,7 @@ def take_over(directory: str, shards: Mapping[str, tuple[Files, str]], name: Cat
         for shard in known.shards.values():
             key = _key(shard.files, shard.partition)
             path = left.get(key)
-            is_like = shard.catalog == name(shard.path, shard.partition) and not shard.report
+            is_like = shard.catalog == name(shard.path, shard.partition) and not shard.reports
             if path is None or path == shard.path or not is_like or not _fits(path, shard.files, shards[path][0]):
                 continue
             catalog = name(path, shard.partition)

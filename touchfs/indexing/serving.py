@@ -28,7 +28,7 @@ def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
 
     Shards that wait for their decompression count as served; so does an empty dataset.
     """
-    broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
+    broken = [position for position, shard in enumerate(dataset.shards) if shard.reports]
     if broken and not _serves_anything(dataset):
         return f"nothing of it can be served: {first_reason(dataset, broken[0])}"
     if broken and strict:
@@ -46,7 +46,7 @@ def warn_of_errors(dataset: Dataset, options: str = "") -> None:
 
     `options` are those of a command that reads the dataset as it is read here, with a space before each.
     """
-    broken = sum(bool(shard.report) for shard in dataset.shards)
+    broken = sum(bool(shard.reports) for shard in dataset.shards)
     if broken:
         served = counted(dataset.samples - sum(shard.damaged for shard in dataset.shards), "sample")
         path = shown(dataset.source)
@@ -66,9 +66,9 @@ def _not_strict(dataset: Dataset, broken: Sequence[int], what: str) -> str:
 
 
 def first_reason(dataset: Dataset, position: int) -> str:
-    """The first problem in the report of a shard; before it its number of damaged samples, if there are any."""
+    """The first problem in the reports of a shard; before it its number of damaged samples, if there are any."""
     shard = dataset.shards[position]
-    lines = reasons(shard.report)
+    lines = [line for report in shard.reports.values() for line in reasons(report)]
     reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
     if shard.damaged:
         are = "are" if shard.samples > 1 else "is"

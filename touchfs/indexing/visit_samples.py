@@ -8,7 +8,7 @@ Parts are put together in order, so the tables do not depend on how many process
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import closing
 from functools import lru_cache, partial
@@ -44,14 +44,14 @@ class _ShardPart(NamedTuple):
 
 def visit(
     shard: ShardReader, known: KnownShard, options: Options, *, full: bool, executor: Executor | None = None
-) -> tuple[SampleTables | RowTables, Sequence[str]]:
-    """Visit all samples of an open shard. Returns the tables, and remarks about segments.
+) -> SampleTables | RowTables:
+    """Visit all samples of an open shard. Returns the tables.
 
     Raises the errors of sources, and LostWorkerError if a process of the executor dies.
     """
     with closing(FieldContents(known, options.limits)) as contents:
         if isinstance(shard, TableRows):
-            return RowTables(shard, contents if full else None), ()
+            return RowTables(shard, contents if full else None)
         finder = SegmentFinder(contents, options)
         if executor is None or not known.container.is_divided:
             made = _collect(progress.each(shard.runs(range(len(shard)))), contents, finder, full=full)
@@ -65,7 +65,8 @@ def visit(
             for part in jobs.run(_visit_part, parts, executor):
                 made.extend(part)
                 progress.advance(part.samples)
-        return made, finder.remarks
+        made.remarks_on_segments = finder.remarks
+        return made
 
 
 def _visit_part(part: _ShardPart) -> SampleTables:
@@ -92,10 +93,11 @@ def _collect(
             made.add_run(sample)
             progress.advance(len(sample.keys) - 1)  # `progress.each` counts one
             continue
-        listed, found = sample, finder.find(sample)
-        if full or found.segments is not None:
-            sample = without_silent_videos(sample, contents)
-        sample, problem = measure(sample, contents) if full else (sample, "")
-        made.measured += full and sample is not listed
-        made.add(sample, found, problem)
+        listed, found, problem = sample, finder.find(sample), ""
+        if full:
+            sample, problem = measure(without_silent_videos(sample, contents), contents)
+        made.measured += sample is not listed
+        # What is read for its segments alone does not change how a sample is shown.
+        cut = without_silent_videos(sample, contents) if found.segments is not None and not full else sample
+        made.add(sample, found, cut, problem)
     return made

@@ -134,7 +134,7 @@ class Tree:
         dataset = self.dataset
         if not dataset.is_indexed or dataset.has_recordings or dataset.is_empty:
             return subtrees.keys()
-        if any(shard.segments for shard in dataset.shards):
+        if any(shard.segments or shard.report_of_segments for shard in dataset.shards):
             return subtrees.keys()
         return subtrees.keys() - {_NUMBERS["segments"], _NUMBERS["merged"]}
 

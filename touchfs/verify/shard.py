@@ -70,8 +70,11 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
     shard = task.shard
     verdict = ShardVerdict(shard.directory + shard.name, subject_of(shard))
     whole = shard.path_in(VIEW)
-    if is_notice(shard) or shard.report:
+    if is_notice(shard):
         verdict.tell(whole, " ".join(shard.report.split()) or "it is not decompressed, so it was not read")
+    else:
+        for view, report in shard.reports.items():
+            verdict.tell(shard.path_in(view), " ".join(report.split()))
     try:
         opened = open_alone(shard, task.options.limits)
         with progress.stage(_INDEXING):

@@ -312,7 +312,7 @@ def _metrics_server(sockets: MetricsSockets, facts: MountFacts) -> MetricsServer
 
 def _summary(dataset: Dataset) -> str:
     known = dataset.indexed_so_far
-    broken = sum(bool(shard.report) for shard in known)
+    broken = sum(bool(shard.reports) for shard in known)
     waiting = sum(is_waiting(shard) and not shard.report for shard in known)
     parts = [
         str(dataset) if dataset.is_indexed else f"{counted(len(dataset.listed), 'shard')}, {len(known):,} indexed yet"

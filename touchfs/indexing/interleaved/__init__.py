@@ -177,5 +177,6 @@ def _with_facts(shard: Shard, catalog: str, facts: Facts) -> Shard:
         measured=0,
         damaged=facts.damaged,
         report=facts.report,
+        report_of_segments="",
         endings=NO_ENDINGS,
     )

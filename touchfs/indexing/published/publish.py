@@ -102,7 +102,7 @@ def _index_files(dataset: Dataset, options: Options) -> Iterator[tuple[Shard | N
 
 
 def _version(shard: Shard) -> str:
-    return version_of(shard.files, shard.partition, shard.path if shard.report else "")
+    return version_of(shard.files, shard.partition, shard.path if shard.reports else "")
 
 
 def _append(path: str, pack: BinaryIO, whole: hashlib.blake2b, data: str) -> tuple[int, str]:

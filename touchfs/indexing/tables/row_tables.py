@@ -6,7 +6,7 @@ long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -94,9 +94,9 @@ class RowTables:
         """The sum of their lengths."""
         return 0.0 if self._lengths is None else self._lengths.seconds
 
-    def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
-        """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
-        return report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
+    def reports(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> dict[str, str]:
+        """The text of ERROR.txt by view, from the problems and remarks of the shard; "" if nothing is wrong."""
+        return {"shards": report_text(path, self.samples, problems, remarks, self._problems, self._remarks)}
 
     @property
     def damaged(self) -> int:
@@ -151,8 +151,9 @@ class RowTables:
                 files.kind[rows[chosen], places[chosen]] = self._kinds.add(int(number), variant)
         return replace(files, frames=self._lengths.frames(files.kind.shape))
 
-    def columns(self, report: str) -> dict[str, TableColumns]:
-        """The tables by view. A `report` that is not empty becomes `ERROR.txt`."""
+    def columns(self, reports: Mapping[str, str]) -> dict[str, TableColumns]:
+        """The tables by view. A report that is not empty becomes `ERROR.txt`."""
+        report = reports["shards"]
         nested, text = self._shard.is_nested, report.encode("utf-8", "replace")
         if self._keys is None and can_be_derived(self._files.kind, is_nested=nested):
             kind = (self._kinds.add_report(), text) if report else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from math import fsum
 
@@ -14,7 +14,7 @@ from touchfs.catalog.table import NO_SAMPLE
 from touchfs.catalog.table_builder import TableBuilder, encode_key
 from touchfs.core import names, progress
 from touchfs.core.errors import FormatError
-from touchfs.core.names import REPORT_EXTENSION, REPORT_STEM
+from touchfs.core.names import REPORT, REPORT_EXTENSION, REPORT_STEM
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
@@ -53,12 +53,13 @@ class SampleTables:
         self.measured = 0
         self.labels = None
         self.classes: dict[str, tuple[str, ...]] = {}
+        self.remarks_on_segments: Sequence[str] = ()  # of no sample
         self._seconds = array("d")
         self._kinds: dict[_Kind, int] = {}
         self._shown_key: Callable[[str], str] = _archive_key if keys_are_paths else str
         self._keys: list[str] = []  # as shown
         self._others: list[tuple[str, Field]] = []  # paths as shown, and files of no sample
-        self._problems, self._remarks = SampleLines(), SampleLines()
+        self._problems, self._remarks, self._of_segments = SampleLines(), SampleLines(), SampleLines()
         tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
         self._views = _View(tables[0], names.suffix_size), _SegmentView(tables[1], _within_size)
 
@@ -87,12 +88,14 @@ class SampleTables:
         shards, _ = self._views
         return endings_of((key.removesuffix("/") for key in self._keys), chain.from_iterable(set(shards.extensions)))
 
-    def add(self, sample: StoredSample, found: FoundSegments, problem: str) -> None:
-        """Add a sample. `problem` is that of its recording, "" if it has none."""
+    def add(self, sample: StoredSample, found: FoundSegments, cut: StoredSample, problem: str) -> None:
+        """Add a sample, whose segments are cut out of the recording of `cut`. `problem` is that of the recording, "" if
+        it has none.
+        """
         self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
         recording = recording_in(sample)
-        segmented = segments.files(sample, found.segments) if found.segments is not None else ()
+        segmented = segments.files(cut, found.segments) if found.segments is not None else ()
         for view, files in zip(self._views, (raw.files(sample), segmented), strict=True):
             extensions = []
             for file in files:
@@ -103,12 +106,14 @@ class SampleTables:
             self._problems.add(sample.ordinal, sample.key, sample.problem)
         if found.segments is not None:
             self.segments += len(found.segments.segments)
-        for line in (*found.problems, *([problem] if problem else ())):
-            self._remarks.add(sample.ordinal, sample.key, line)
+        for line in found.problems:
+            self._of_segments.add(sample.ordinal, sample.key, line)
+        if problem:
+            self._remarks.add(sample.ordinal, sample.key, problem)
         if isinstance(recording, StoredRecording):
             self.timed += 1
             self._seconds.append(_length(recording, sample.listed) / recording.rate)
-        elif recording is not None:
+        elif recording_in(cut) is not None:
             self.unmeasured += 1
 
     def add_other(self, path: str, field: Field) -> None:
@@ -136,18 +141,21 @@ class SampleTables:
         self._keys += part._keys
         self._problems.extend(part._problems)
         self._remarks.extend(part._remarks)
+        self._of_segments.extend(part._of_segments)
         self._seconds += part._seconds
         self.timed += part.timed
         self.segments += part.segments
         self.unmeasured += part.unmeasured
         self.measured += part.measured
 
-    def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
-        """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
-        return report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
+    def reports(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> dict[str, str]:
+        """The texts of ERROR.txt by view, from the problems and remarks of the shard; "" if nothing is wrong."""
+        report = report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
+        of_segments = report_text(path, self.samples, (), self.remarks_on_segments, SampleLines(), self._of_segments)
+        return dict(zip(VIEWS, (report, of_segments), strict=True))
 
-    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, TableColumns]:
-        """The tables. A `report` that is not empty becomes the file `stem`.txt."""
+    def columns(self, reports: Mapping[str, str], stem: str = REPORT_STEM) -> dict[str, TableColumns]:
+        """The tables. A report that is not empty becomes the file `stem`.txt of its view."""
         shards, segmented = self._views
         keys: list[str] = self._keys
         extensions: list[tuple[str | None, ...]] = shards.extensions
@@ -156,23 +164,30 @@ class SampleTables:
                 self._add(shards, ViewFile(None, field), NO_SAMPLE, b"")
             keys = [*keys, *(path for path, _ in self._others)]
             extensions = [*extensions, *[(None,)] * len(self._others)]
+        report, of_segments = (reports.get(view, "") for view in VIEWS)
         if report:
             # Named like a first sample, so that no sample takes its name; but last in the table.
             keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
         assigned = names.assign(keys, extensions)
-        reports = []
-        if report:
-            text = Field("error", "", 0, 0, INLINE, REPORT_EXTENSION, detail=report.encode("utf-8", "replace"))
-            self._add(shards, ViewFile(REPORT_EXTENSION, text), NO_SAMPLE, b"")
-            reports.append(next(assigned))
+        of_shard = [next(assigned)] if self._add_report(shards, report) else []
         # Names are assigned over all samples, also those without segments: a repeated key gets the same ~n as in
         # shards/.
-        directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
+        has_report = self._add_report(segmented, of_segments)
+        named = [REPORT, *self._keys] if has_report else self._keys
+        directories = names.assign(named, [(None,)] * len(named)) if len(segmented.table) else iter(())
+        of_parts = [next(directories)] if has_report else []
         tables = (
-            shards.table.columns(beside(chain(progress.each(assigned), reports))),
-            segmented.table.columns(within(directories, segmented.names)),
+            shards.table.columns(beside(chain(progress.each(assigned), of_shard))),
+            segmented.table.columns(chain(within(directories, segmented.names), beside(of_parts))),
         )
         return dict(zip(VIEWS, tables, strict=True))
+
+    def _add_report(self, view: _View, report: str) -> bool:
+        """Add a report, unless it is empty. It is last in a table."""
+        if report:
+            text = Field("error", "", 0, 0, INLINE, REPORT_EXTENSION, detail=report.encode("utf-8", "replace"))
+            self._add(view, ViewFile(REPORT_EXTENSION, text), NO_SAMPLE, b"")
+        return bool(report)
 
     def _add(self, view: _View, file: ViewFile, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
         field, rate, channels, frames = file.field, 0, 0, 0
