@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import TOUCHFS
-from every_kind import OPTIONS, write_every_kind
+from every_kind import OPTIONS, SPEECH, write_every_kind
 from s3_server import asked_of_s3, s3_server, upload
 from tars import write_tar
 from waiting import wait_until
@@ -140,6 +140,38 @@ def test_one_look_indexes_one_shard(tars, index):
     # What all shards have a part in waits for all of them.
     assert (tree.resolve("by-key/c2.txt").size, catalogs(index)) == (2, 3)
     assert tree.dataset.is_indexed
+
+
+@pytest.fixture
+def talks(tmp_path) -> Path:
+    """Two tars of recordings: one with segments in JSON, of which one is damaged, and one with none."""
+    wav, json = (SPEECH / "wav").iterdir().__next__().read_bytes(), b'{"segments": [{"start": 0.1, "end": 0.2}]}'
+    write_tar(
+        tmp_path / "talks" / "a.tar", {"a.wav": wav, "a.json": json, "b.wav": wav, "b.json": b"{", "ERROR.wav": wav}
+    )
+    write_tar(tmp_path / "talks" / "b.tar", {"a.wav": wav, "a.cls": b"7"})
+    return tmp_path / "talks"
+
+
+def test_files_of_a_sample_wait_for_no_contents(talks, index):
+    """What is in them is read when somebody asks for segments. It changes nothing in `shards/`."""
+    tree = tree_of(list_dataset(str(talks)))
+    before = list(walked(tree, tree.resolve("shards")))
+    assert (catalogs(index), len(list(index.glob("*.arrow.headers")))) == (1, 1)
+    assert [tree.dataset.has_index(position) for position in (0, 1)] == [False, True]
+    again = tree_of(list_dataset(str(talks)))
+    assert [tree.dataset.has_headers(position) for position in (0, 1)] == [True, True]
+    assert list(walked(again, again.resolve("shards"))) == before
+    assert [path for path, _, _ in walked(tree, tree.resolve("segments/a"))] == [
+        "/ERROR.txt",
+        "/a",
+        "/a/0000.json",
+        "/a/0000.wav",
+    ]
+    assert [path.suffix for path in index.iterdir()] == [".arrow"] * 2
+    # Those who have its headers open go on, and whoever opens it now has the whole catalog.
+    for each in (tree, again, tree_of(list_dataset(str(talks)))):
+        assert list(walked(each, each.resolve("shards"))) == before
 
 
 def test_the_root_before_and_after(tars):

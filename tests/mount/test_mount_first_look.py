@@ -348,6 +348,22 @@ def test_segments_of_one_shard(mount, tmp_path):
     assert mounted.info()["indexed_shards"] == 1
 
 
+def test_files_of_a_sample_wait_for_no_contents(mount, tmp_path, index):
+    wav = next((SPEECH / "wav").iterdir()).read_bytes()
+    said = b'{"segments": [{"start": 0.1, "end": 0.2}]}'
+    for name in "ab":
+        write_tar(tmp_path / "talks" / f"{name}.tar", {f"{each}.wav": wav for each in "xy"} | {"x.json": said})
+    mounted = mount(tmp_path / "talks", "--indexing", "touch")
+    talk = mounted.path / "shards" / "b"
+    inodes = {path.name: path.stat().st_ino for path in talk.iterdir()}
+    assert (talk / "x.wav").read_bytes() == wav and sorted(inodes) == ["x.json", "x.wav", "y.wav"]
+    assert (catalogs(index), len(list(index.glob("*.headers"))), mounted.info()["indexed_shards"]) == (0, 1, 0)
+    assert os.listdir(mounted.path / "segments" / "b" / "x") == ["0000.json", "0000.wav"]
+    assert (catalogs(index), len(list(index.glob("*.headers"))), mounted.info()["indexed_shards"]) == (1, 0, 1)
+    touchfs("reload", mounted.path)
+    assert {path.name: path.stat().st_ino for path in talk.iterdir()} == inodes
+
+
 def test_of_a_server_only_what_is_looked_at_is_read(mount, tars):
     """By default, and as a new user tries it: many names, and a look into one of them."""
     big = random.Random(1).randbytes(1 << 20)

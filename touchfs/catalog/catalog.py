@@ -82,8 +82,9 @@ class Facts:
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. Those of `measured` samples were
     read. With `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files
-    that once were in other samples. `labels` are the class labels of a table; `classes` are the names of the classes of
-    each column that has some.
+    that once were in other samples. A catalog without `contents` is of what headers say, and what is in files was left
+    unread: there may be more segments. `labels` are the class labels of a table; `classes` are the names of the classes
+    of each column that has some.
     """
 
     files: Files
@@ -101,6 +102,7 @@ class Facts:
     unmeasured: int = 0
     measured: int = 0
     regrouped: int = 0
+    contents: bool = True
     labels: Labels | None = None
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -115,6 +117,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
     "report_of_segments": (str,),
     "seconds": (float, int),
     "keys_are_paths": (bool,),
+    "contents": (bool,),
 }
 
 

@@ -172,12 +172,22 @@ class Indexer(Protocol):
         """The shard at a position, indexed now if it is not yet. Raises SourceError if no index can be written."""
         ...
 
+    def headers(self, position: int) -> Shard:
+        """The shard at a position as far as its headers tell, which are read now if it is not indexed. Raises as
+        `shard`.
+        """
+        ...
+
     def all(self) -> IndexedShards:
         """All shards, and what needs all. Raises as `shard`."""
         ...
 
     def has(self, position: int) -> bool:
         """Whether the shard at a position is indexed by now, by this process or another one."""
+        ...
+
+    def has_headers(self, position: int) -> bool:
+        """Whether its headers have been read by now."""
         ...
 
 
@@ -257,6 +267,15 @@ class Dataset:
             return index.shards[position]
         return self._one.get(position, lambda: index.shard(position))
 
+    def headers(self, position: int) -> Shard:
+        """The shard at a position with all that `shards/` shows of it. If it is not indexed yet, its headers are read,
+        and of its segments nothing may be known. Raises as `indexed`.
+        """
+        index = self._index
+        if isinstance(index, IndexedShards) or self.has_index(position):
+            return self.shard(position)
+        return index.headers(position)
+
     def index_by(self, wrap: Callable[[Indexer], Indexer]) -> None:
         """Have another indexer around the one of this dataset, unless all is indexed."""
         if not isinstance(self._index, IndexedShards):
@@ -271,6 +290,11 @@ class Dataset:
         """Whether the shard at a position is indexed by now, by this process or another one."""
         index = self._index
         return isinstance(index, IndexedShards) or position in self._one or index.has(position)
+
+    def has_headers(self, position: int) -> bool:
+        """Whether `headers` of the shard at a position reads nothing."""
+        index = self._index
+        return self.has_index(position) or (not isinstance(index, IndexedShards) and index.has_headers(position))
 
     @property
     def unindexed(self) -> list[ListedShard]:
@@ -318,11 +342,14 @@ class Dataset:
         return (shard.source(name) for shard in self.listed for name in shard.files)
 
     def catalog(self, position: int) -> Catalog:
-        """Map the catalog of the shard at a position. One that is damaged is made again first.
+        """Map the catalog of the shard at a position, as `catalog_of`."""
+        return self.catalog_of(self.shard(position))
+
+    def catalog_of(self, shard: Shard) -> Catalog:
+        """Map the catalog of a shard. One that is damaged is made again first.
 
         Raises ChangedError if it was replaced since the dataset was opened, and as `Catalog` and `index_again`.
         """
-        shard = self.shard(position)
         try:
             catalog = Catalog(shard.catalog, shard.path)
         except FormatError:

@@ -13,7 +13,7 @@ from touchfs.catalog.columns import take
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent import Content, Extent, Memory
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, Shard
 from touchfs.form.base import Form, Timing
 from touchfs.form.beside import Beside
 from touchfs.form.plain import BYTES, INLINE
@@ -51,16 +51,16 @@ def stored_at(table: Table, row: int) -> StoredBytes:
 
 
 class OpenShard:
-    """Open the shard at a position of a dataset. `forms` are those of its kinds of files.
+    """Open a shard of a dataset. `forms` are those of its kinds of files.
 
     Raises FormatError for a damaged form. Ranges are checked when they are used; damaged ones raise FormatError.
     """
 
     __slots__ = ("_sizes", "_sources", "forms", "kinds", "labels", "limits", "shard", "tables", "video_kinds")
 
-    def __init__(self, dataset: Dataset, position: int) -> None:
-        catalog = dataset.catalog(position)
-        self.shard = shard = dataset.shard(position)
+    def __init__(self, dataset: Dataset, shard: Shard) -> None:
+        catalog = dataset.catalog_of(shard)
+        self.shard = shard
         self.kinds = kinds = catalog.kinds
         self.tables = catalog.tables
         self.labels = catalog.facts.labels

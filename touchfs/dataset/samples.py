@@ -215,7 +215,11 @@ class Samples(Sequence[Sample]):
 
     def _shard(self, position: int) -> OpenShard:
         found = self._open.find(position)
-        return self._open.get(position, lambda: OpenShard(self.dataset, position)) if found is None else found
+        return (
+            self._open.get(position, lambda: OpenShard(self.dataset, self.dataset.shard(position)))
+            if found is None
+            else found
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset

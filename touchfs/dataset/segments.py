@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.columns import as_array
-from touchfs.catalog.table import NO_SAMPLE, Table
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Content, Memory
 from touchfs.dataset import Dataset
@@ -43,7 +43,7 @@ class _Parts(Samples):
     """Parts of samples. `_ends` has, for each shard, the number of parts up to and including each sample."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._ends = [self._ends_of(OpenShard(dataset, position)) for position in range(len(dataset.shards))]
+        self._ends = [self._ends_of(OpenShard(dataset, shard)) for shard in dataset.shards]
         super().__init__(dataset, [int(ends[-1]) if len(ends) else 0 for ends in self._ends])
 
     def _ends_of(self, shard: OpenShard) -> NDArray[np.uint32]:
@@ -71,7 +71,7 @@ class SegmentSamples(_Parts, CataloguedSamples):
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
         """The number of segments of each sample, by its last one, because not all have a `.wav`."""
         table, counts = shard.tables["segments"], np.zeros(samples, np.int64)
-        files = np.flatnonzero(as_array(table.ordinal) != NO_SAMPLE)
+        files = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
         ordinals = as_array(table.ordinal)[files]
         if len(ordinals) and ordinals.max() >= samples:
             raise IndexError(f"a segment of sample {ordinals.max()} of {samples}")

@@ -48,11 +48,13 @@ def make_catalog(
     container: Container | None = None,
     *,
     full: bool = False,
+    contents: bool = True,
     raises: bool = False,
     adopt: bool = False,
     executor: Executor | None = None,
 ) -> Facts:
-    """Index one shard; with `full`, also the lengths of recordings that no header has.
+    """Index one shard; with `full`, also the lengths of recordings that no header has; without `contents`, nothing for
+    which files of samples must be read.
 
     `files` are its fingerprints and `container` is its kind, which are looked up by default; fingerprints of local
     files are looked up again. Each read of a file verifies its fingerprint. The processes of an `executor` visit parts
@@ -79,7 +81,7 @@ def make_catalog(
         with closing(opened) as shard:
             size, index_size, regrouped = shard.size, shard.index_size, shard.regrouped
             with progress.stage(_SAMPLES, of=len(shard)):
-                made = visit(shard, found, options, full=full, executor=executor)
+                made = visit(shard, found, options, full=full, contents=contents, executor=executor)
             if made.damaged == made.samples and (made.samples or shard.problems):
                 _check_name(found)
             reports = made.reports(shard_path, shard.problems, shard.remarks)
@@ -107,6 +109,7 @@ def make_catalog(
         unmeasured=made.unmeasured,
         measured=made.measured,
         regrouped=regrouped,
+        contents=made.has_contents,
         labels=made.labels,
         classes=made.classes,
     )

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _BIG = 1 << 23
 # Beside a catalog, one that is made for its place by a task that gives way.
 _GIVING_WAY_SUFFIX = ".background"
+# Beside the place of a catalog, one without contents, until that is made.
+_HEADERS_SUFFIX = ".headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,41 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedSha
         if facts is not None:
             return found.indexed(task, facts, is_new=False)
         facts = make(task.catalog)
+    with suppress(FileNotFoundError):
+        os.unlink(headers_of(task.catalog))
+    return found.indexed(task, facts, is_new=True)
+
+
+def headers_of(catalog: str) -> str:
+    """The path of the catalog without contents that may be there before a catalog is."""
+    return catalog + _HEADERS_SUFFIX
+
+
+def read_headers(task: IndexTask) -> IndexedShard:
+    """A shard with its catalog, or as far as its headers tell, if that is not made yet."""
+    headers = replace(task, catalog=headers_of(task.catalog))
+    for each in (task, headers):
+        found = _look(each)
+        if found.facts is not None:
+            return found.indexed(each, found.facts, is_new=False)
+    make_place(os.path.dirname(task.catalog))
+    with turn(headers.catalog):
+        if (known := _look(headers).facts) is not None:
+            return found.indexed(headers, known, is_new=False)
+        facts = make_catalog(
+            task.path,
+            headers.catalog,
+            task.options,
+            found.files,
+            task.container,
+            contents=False,
+            raises=task.raises,
+            adopt=True,
+        )
+        if not facts.contents:
+            return found.indexed(headers, facts, is_new=False)
+        with turn(task.catalog):  # there are no contents to be read
+            move(headers.catalog, task.catalog)
     return found.indexed(task, facts, is_new=True)
 
 
@@ -182,6 +219,7 @@ def _look(task: IndexTask) -> _Look:
         return _Look(None, None)
     files = KnownShard(task.path, task.container, task.files).renewed(known.files).files
     is_current = not task.force and known.files == files and not (task.full and known.unmeasured)
+    is_current &= known.contents or task.catalog.endswith(_HEADERS_SUFFIX)
     return _Look(replace(known, files=files) if is_current else None, files)
 
 
@@ -190,7 +228,9 @@ def index_again(options: Options, shard: Shard) -> None:
     if not is_notice(shard):  # those are made by each opening
         warn_of_damage(shard.catalog)
         options = replace(options, partition=shard.partition)
-        make_catalog(shard.path, shard.catalog, options, shard.files, shard.container, full=not shard.unmeasured)
+        contents = not shard.catalog.endswith(_HEADERS_SUFFIX)
+        full = contents and not shard.unmeasured
+        make_catalog(shard.path, shard.catalog, options, shard.files, shard.container, full=full, contents=contents)
 
 
 def warn_of_damage(path: str) -> None:

@@ -26,7 +26,16 @@ from touchfs.dataset import Dataset, IndexedShards, ListedShard, Shard, counted
 from touchfs.dataset.key_index import open_keys
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
-from touchfs.indexing.index_task import IndexTask, has_catalog, index_again, index_shards, shard_of, warn_of_damage
+from touchfs.indexing.index_task import (
+    IndexTask,
+    has_catalog,
+    headers_of,
+    index_again,
+    index_shards,
+    read_headers,
+    shard_of,
+    warn_of_damage,
+)
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved_indexes import take_over
 from touchfs.indexing.place import make_place
@@ -167,6 +176,16 @@ class Opening:
             self._warn()
         return self._named(position)
 
+    def headers(self, position: int) -> Shard:
+        """See `Indexer.headers`."""
+        listed = self.listed[position]
+        if listed.path in self.unseen or self.has(position):
+            return self.shard(position)
+        raises = Location.of(listed.path).is_url
+        shard = self._kept(partial(self._read_headers, listed.path, raises=raises))
+        self._warn()
+        return self._named(position, shard)
+
     def all(self) -> IndexedShards:
         """See `Indexer.all`."""
         indexed = self._kept(self._index_all)
@@ -177,6 +196,10 @@ class Opening:
         """See `Indexer.has`. Whether a catalog is of its shard as that is now shows only when it is used."""
         listed = self.listed[position]
         return listed.path in self.shards or os.path.lexists(listed.catalog)
+
+    def has_headers(self, position: int) -> bool:
+        """See `Indexer.has_headers`."""
+        return os.path.lexists(headers_of(self.listed[position].catalog))
 
     def _kept(self, step: Callable[[], T]) -> T:
         """The result of a step that writes an index: in memory, if it cannot be kept on this machine."""
@@ -198,11 +221,23 @@ class Opening:
 
     def _index(self, seen: Mapping[str, Files | None], *, raises: bool = False) -> None:
         """Take all steps for these shards. If it `raises`, it is an error that one cannot be read now."""
+        self._index_missing(seen, self._get_catalogs(seen), raises=raises)
+
+    def _get_catalogs(self, seen: Mapping[str, Files | None]) -> Fetched:
+        """Take the steps for these shards before those that have no catalog anywhere are indexed."""
         self._decompress(seen)
         self.moved_from = self._take_over_moved(seen) or self.moved_from
         fetched = self._fetch(seen)
         self.fetched.append(fetched)
-        self._index_missing(seen, fetched, raises=raises)
+        return fetched
+
+    def _read_headers(self, path: str, *, raises: bool) -> Shard:
+        self._get_catalogs({path: self.seen[path]})
+        if path in self.shards:  # it cannot be decompressed, or not now
+            return self.shards[path]
+        read = read_headers(self._task(path, self.seen[path], raises=raises))
+        self.distrusted += [read.untrusted] if read.untrusted else []
+        return read.shard
 
     @property
     def _dataset_file(self) -> str:
@@ -371,20 +406,7 @@ class Opening:
 
     def _index_missing(self, seen: Mapping[str, Files | None], fetched: Fetched, *, raises: bool) -> None:
         """Add all shards that are missing: with the catalogs that are at their paths by now, or with new ones."""
-        tasks = [
-            IndexTask(
-                path,
-                self._known(path, files or {}).container,
-                self._catalog_path(path),
-                self._options_of(path),
-                self.force,
-                self.full,
-                files,
-                raises,
-                self.gives_way,
-            )
-            for path, files in self._missing(seen).items()
-        ]
+        tasks = [self._task(path, files, raises=raises) for path, files in self._missing(seen).items()]
         for indexed in index_shards(tasks, self.executor, self.progress):
             shard = self.shards[indexed.shard.path] = indexed.shard
             self.distrusted += [indexed.untrusted] if indexed.untrusted else []
@@ -394,6 +416,19 @@ class Opening:
                 log.warning("%s: its published catalog is damaged: indexed again", shown(shard.path))
             elif indexed.is_damaged:
                 self.damaged.append(shard.catalog)
+
+    def _task(self, path: str, files: Files | None, *, raises: bool) -> IndexTask:
+        return IndexTask(
+            path,
+            self._known(path, files or {}).container,
+            self._catalog_path(path),
+            self._options_of(path),
+            self.force,
+            self.full,
+            files,
+            raises,
+            self.gives_way,
+        )
 
     def _list(self, paths: Sequence[str]) -> list[ListedShard]:
         """The shards at these paths, with their names, and what the search for them says."""
@@ -444,11 +479,11 @@ class Opening:
             partition="" if said is None else said.partition,
         )
 
-    def _named(self, position: int) -> Shard:
+    def _named(self, position: int, shard: Shard | None = None) -> Shard:
         """The shard at a position, which is indexed, with its name, and what the search for it says."""
         listed = self.listed[position]
         return replace(
-            self.shards[listed.path],
+            shard or self.shards[listed.path],
             name=listed.name,
             split=listed.split,
             directory=listed.directory,

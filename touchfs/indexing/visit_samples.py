@@ -39,27 +39,36 @@ class _ShardPart(NamedTuple):
     files: tuple[tuple[str, Fingerprint], ...]
     options: Options
     full: bool
+    contents: bool
     ordinals: range
 
 
 def visit(
-    shard: ShardReader, known: KnownShard, options: Options, *, full: bool, executor: Executor | None = None
+    shard: ShardReader,
+    known: KnownShard,
+    options: Options,
+    *,
+    full: bool,
+    contents: bool = True,
+    executor: Executor | None = None,
 ) -> SampleTables | RowTables:
-    """Visit all samples of an open shard. Returns the tables.
+    """Visit all samples of an open shard. Returns the tables. Without `contents`, what is in files is left unread.
 
     Raises the errors of sources, and LostWorkerError if a process of the executor dies.
     """
-    with closing(FieldContents(known, options.limits)) as contents:
+    with closing(FieldContents(known, options.limits)) as fields:
         if isinstance(shard, TableRows):
-            return RowTables(shard, contents if full else None)
-        finder = SegmentFinder(contents, options)
+            return RowTables(shard, fields if full else None)
+        finder = SegmentFinder(fields, options, knows=not contents)
         if executor is None or not known.container.is_divided:
-            made = _collect(progress.each(shard.runs(range(len(shard)))), contents, finder, full=full)
+            made = _collect(progress.each(shard.runs(range(len(shard)))), fields, finder, full=full)
             for place, field in shard.others:
                 made.add_other(place, field)
         else:
             made = SampleTables(keys_are_paths=known.container.keys_are_paths)
-            part_of = partial(_ShardPart, known.path, known.container, tuple(known.files.items()), options, full)
+            part_of = partial(
+                _ShardPart, known.path, known.container, tuple(known.files.items()), options, full, contents
+            )
             count = len(shard)
             parts = (part_of(range(first, min(first + PART_SAMPLES, count))) for first in range(0, count, PART_SAMPLES))
             for part in jobs.run(_visit_part, parts, executor):
@@ -71,9 +80,10 @@ def visit(
 
 def _visit_part(part: _ShardPart) -> SampleTables:
     known = KnownShard(part.path, part.container, dict(part.files))
-    with closing(FieldContents(known, part.options.limits)) as contents:
+    with closing(FieldContents(known, part.options.limits)) as fields:
         samples = _opened(part.path, part.container, part.files, part.options).runs(part.ordinals)
-        return _collect(samples, contents, SegmentFinder(contents, part.options), full=part.full)
+        finder = SegmentFinder(fields, part.options, knows=not part.contents)
+        return _collect(samples, fields, finder, full=part.full)
 
 
 @lru_cache(1)
@@ -85,9 +95,9 @@ def _opened(
 
 
 def _collect(
-    samples: Iterable[StoredSample | SampleRun], contents: FieldContents, finder: SegmentFinder, *, full: bool
+    samples: Iterable[StoredSample | SampleRun], fields: FieldContents, finder: SegmentFinder, *, full: bool
 ) -> SampleTables:
-    made = SampleTables(keys_are_paths=contents.shard.container.keys_are_paths)
+    made = SampleTables(keys_are_paths=fields.shard.container.keys_are_paths)
     for sample in samples:
         if isinstance(sample, SampleRun):
             made.add_run(sample)
@@ -95,9 +105,10 @@ def _collect(
             continue
         listed, found, problem = sample, finder.find(sample), ""
         if full:
-            sample, problem = measure(without_silent_videos(sample, contents), contents)
+            sample, problem = measure(without_silent_videos(sample, fields), fields)
         made.measured += sample is not listed
         # What is read for its segments alone does not change how a sample is shown.
-        cut = without_silent_videos(sample, contents) if found.segments is not None and not full else sample
+        cut = without_silent_videos(sample, fields) if found.segments is not None and not full else sample
         made.add(sample, found, cut, problem)
+    made.has_contents = not finder.left
     return made

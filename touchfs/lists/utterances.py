@@ -71,7 +71,7 @@ class _ShardLister:
     def __init__(
         self, dataset: Dataset, position: int, ids: RecordingIds, *, with_speakers: bool, lists_files: bool
     ) -> None:
-        self._shard = shard = OpenShard(dataset, position)
+        self._shard = shard = OpenShard(dataset, dataset.shard(position))
         self._table = shard.tables["shards"]
         self._segments = shard.tables["segments"]
         self._position = position

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from touchfs.containers.lines.kaldi import ListsBeside, lists_beside
+from touchfs.containers.lines.kaldi import ListsBeside, are_lists_beside, lists_beside
 from touchfs.core.errors import FormatError, MissingExtraError
 from touchfs.core.extent import Buffer, Content, Memory
 from touchfs.core.json_text import parse_json
@@ -47,9 +47,11 @@ class FoundSegments(NamedTuple):
 
 
 class SegmentFinder:
-    """Finds the segments of the samples of one shard."""
+    """Finds the segments of the samples of one shard. One that only `knows` reads nothing for that, and `left` is true
+    once it should have.
+    """
 
-    def __init__(self, contents: FieldContents, options: Options) -> None:
+    def __init__(self, contents: FieldContents, options: Options, *, knows: bool = False) -> None:
         rule = options.segments
         files = [_JSON, *FILE_RULES] if rule == FIRST_RULE else [_JSON if rule in JSON_RULES else rule]
         self._places = {extension: place for place, extension in enumerate(files)}
@@ -59,6 +61,8 @@ class SegmentFinder:
         self._parsed: dict[str, int] = {}  # stored bytes, by the file of the shard
         self._of_lists = (KALDI_RULE, NEMO_RULE) if rule == FIRST_RULE else (rule,)
         self._reads_line = rule in (FIRST_RULE, LINE_RULE)
+        self._knows = knows
+        self.left = knows and are_lists_beside(contents.shard.files, self._of_lists)
 
     @property
     def has_lists(self) -> bool:
@@ -72,12 +76,17 @@ class SegmentFinder:
 
     @cached_property
     def _lists(self) -> ListsBeside | None:
-        return lists_beside(self._contents.shard.path, self._contents.shard.files, self._of_lists)
+        return (
+            None if self._knows else lists_beside(self._contents.shard.path, self._contents.shard.files, self._of_lists)
+        )
 
     def find(self, sample: StoredSample) -> FoundSegments:
         """Return the segments of a sample. Raises the errors of sources."""
         problems = []
         for field in self._fields(sample):
+            if self._knows and field.name != sample.metainfo_field:
+                self.left = True
+                continue
             try:
                 found = self._parse(field, sample)
             except (FormatError, MissingExtraError) as error:

@@ -47,6 +47,8 @@ class CatalogView:
         self._name = name
         self._number = number
         self._frames = frames
+        # What is in files is not needed to show them.
+        self._shard = shards.headers if name == "shards" else shards.get
         self._top = pack(number, 0, 0)
         # A number of 32 bits from the name is the same after a reload with more splits.
         names = shards.directories() if name == "shards" else ()
@@ -62,7 +64,7 @@ class CatalogView:
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
         """The shard, table and row of an inode. Raises ChangedError if there is no such row."""
-        shard, row = self._shards.get(inode >> ROW_BITS & SHARD_IDS_MAX), inode & ROW_MASK
+        shard, row = self._shard(inode >> ROW_BITS & SHARD_IDS_MAX), inode & ROW_MASK
         table = shard.tables[self._name]
         if row >= table.rows:
             raise ChangedError("this inode is not of this mount")

@@ -159,6 +159,7 @@ class CheckedView(CatalogView):
     def __init__(self, shards: OpenShards, number: int, checks: Checks) -> None:
         super().__init__(shards, "shards", number)
         self._checks = checks
+        self._shard = shards.get  # of a catalog there may be checksums
 
     def nonblocking(self, shards: NonblockingShards) -> CheckedView:
         return CheckedView(shards, self._number, self._checks)

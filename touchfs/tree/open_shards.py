@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.table import COLUMNS, DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import ChangedError, UsageError
-from touchfs.dataset import Dataset, ListedShard, open_shard
+from touchfs.dataset import Dataset, ListedShard, Shard, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
 from touchfs.dataset.shard_recordings import known_recording, read_recording
 from touchfs.posix.bounded_cache import BoundedCache
@@ -33,8 +33,8 @@ class TreeShard(open_shard.OpenShard):
 
     __slots__ = ("mtime_ns", "position", "shard_id")
 
-    def __init__(self, dataset: Dataset, position: int, shard_id: int) -> None:
-        super().__init__(dataset, position)
+    def __init__(self, dataset: Dataset, shard: Shard, position: int, shard_id: int) -> None:
+        super().__init__(dataset, shard)
         self.mtime_ns = self.shard.mtime_ns
         self.position = position
         self.shard_id = shard_id
@@ -85,10 +85,15 @@ class OpenShards:
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
         self._sorted = sorted(shard_ids)
         self._open: BoundedCache[int, TreeShard] = BoundedCache(SHARDS_KEPT)
+        self._headers: BoundedCache[int, TreeShard] = BoundedCache(SHARDS_KEPT)
 
     def get(self, shard_id: int) -> TreeShard:
         """The shard with this id, opened if necessary. Raises ChangedError if the dataset no longer has it."""
         return self._open.find(shard_id) or self._open_shard(shard_id)
+
+    def headers(self, shard_id: int) -> TreeShard:
+        """The shard with this id for `shards/`: with all of its files, but maybe without segments. Raises as `get`."""
+        return self._open.find(shard_id) or self._headers.find(shard_id) or self._open_headers(shard_id)
 
     def ids(self, first: int) -> list[int]:
         """The ids from `first` on, ascending: a listing in this order can continue after a reload."""
@@ -101,6 +106,10 @@ class OpenShards:
     def has_index(self, shard_id: int) -> bool:
         """Whether the shard with this id is indexed by now. Raises KeyError."""
         return self.dataset.has_index(self._positions[shard_id])
+
+    def has_headers(self, shard_id: int) -> bool:
+        """Whether `headers` reads nothing of the shard with this id. Raises KeyError."""
+        return self.dataset.has_headers(self._positions[shard_id])
 
     def directories(self) -> list[str]:
         """The names of the directories of splits in `shards/`; empty if there are not several."""
@@ -122,11 +131,28 @@ class OpenShards:
         """The shard at a position in the dataset, opened if necessary."""
         return self.get(self._shard_ids[position])
 
-    def _open_shard(self, shard_id: int) -> TreeShard:
+    def _position(self, shard_id: int) -> int:
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
-        return self._open.get(shard_id, lambda: TreeShard(self.dataset, position, shard_id))
+        return position
+
+    def _open_shard(self, shard_id: int) -> TreeShard:
+        dataset, position = self.dataset, self._position(shard_id)
+        return self._open.get(shard_id, lambda: TreeShard(dataset, dataset.shard(position), position, shard_id))
+
+    def _open_headers(self, shard_id: int) -> TreeShard:
+        dataset, position = self.dataset, self._position(shard_id)
+        if dataset.has_index(position):
+            return self._open_shard(shard_id)
+        try:
+            return self._headers.get(
+                shard_id, lambda: TreeShard(dataset, dataset.headers(position), position, shard_id)
+            )
+        except ChangedError:  # it was indexed meanwhile
+            if not dataset.has_index(position):
+                raise
+            return self._open_shard(shard_id)
 
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         """Open and verify the file behind a row, unless that happened within the last second."""
@@ -151,10 +177,8 @@ class OpenShards:
 
     def entry(self, view: int, shard_id: int) -> Entry:
         """The entry of a shard's directory in a view, which is row 0. Does not open the catalog."""
-        position = self._positions.get(shard_id)
-        if position is None:
-            raise ChangedError("the shard of this inode has changed: look its path up again")
-        return Entry(pack(view, shard_id, 0), stat.S_IFDIR, 0, self.dataset.listed[position].mtime_ns)
+        mtime_ns = self.dataset.listed[self._position(shard_id)].mtime_ns
+        return Entry(pack(view, shard_id, 0), stat.S_IFDIR, 0, mtime_ns)
 
     def find(self, view: int, name: bytes) -> Entry | None:
         """The entry of a shard's directory in a view, by the shard's name; None if there is no such shard."""
@@ -163,7 +187,7 @@ class OpenShards:
 
     def path(self, name: str, shard_id: int) -> str:
         """The path in `shards` of the shard that an inode below `name` leads to; of `name` itself, `name`."""
-        return self.get(shard_id).shard.path_in("shards") if shard_id else name
+        return self.dataset.listed[self._position(shard_id)].path_in("shards") if shard_id else name
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The directories of all shards in a view, as `Subtree.entries`. The cookie of a directory is its shard id."""
@@ -182,6 +206,9 @@ class NonblockingShards(OpenShards):
         if shard_id in self._positions:
             raise WouldBlockError
         return super()._open_shard(shard_id)
+
+    def _open_headers(self, shard_id: int) -> TreeShard:
+        return self._open_shard(shard_id)
 
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         if not shard.is_verified(table, row):

@@ -267,8 +267,9 @@ class Tree:
         """True if to look into the directory of a shard indexes it. A tree that must not block indexes none."""
         if self._has_all or not self._may_wait:
             return False
-        _, shard_id, _ = unpack(directory)
-        return bool(shard_id) and not self._shards.has_index(shard_id)
+        view, shard_id, _ = unpack(directory)
+        is_known = self._shards.has_headers if view == _NUMBERS["shards"] else self._shards.has_index
+        return bool(shard_id) and not is_known(shard_id)
 
     def is_growing(self, directory: int) -> bool:
         """True if the listing of a directory gets longer, with its time: that of plans."""

@@ -29,7 +29,7 @@ class FileRead(NamedTuple):
 
 def open_alone(shard: Shard, limits: Limits) -> OpenShard:
     """A shard, opened as the only one of a dataset. Raises the errors of sources and FormatError."""
-    return OpenShard(Dataset.of(shard.path, [shard], "not opened", limits), 0)
+    return OpenShard(Dataset.of(shard.path, [shard], "not opened", limits), shard)
 
 
 def read_files(opened: OpenShard, read: Callable[[int], None], *, with_checksums: bool) -> Iterator[FileRead]:

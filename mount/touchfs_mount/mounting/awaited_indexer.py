@@ -32,9 +32,17 @@ class AwaitedIndexer:
         """See `Indexer.shard`."""
         return self._own.shard(position)
 
+    def headers(self, position: int) -> Shard:
+        """See `Indexer.headers`."""
+        return self._own.headers(position)
+
     def has(self, position: int) -> bool:
         """See `Indexer.has`."""
         return self._own.has(position)
+
+    def has_headers(self, position: int) -> bool:
+        """See `Indexer.has_headers`."""
+        return self._own.has_headers(position)
 
     def all(self) -> IndexedShards:
         """See `Indexer.all`. Raises NotIndexedError if that takes too long. If it has failed, it is tried here: the

@@ -132,6 +132,11 @@ class ListsBeside(NamedTuple):
         return ()
 
 
+def are_lists_beside(files: Files, rules: Collection[str]) -> bool:
+    """Whether lists for one of the rules are among the files of a shard."""
+    return (SEGMENTS in files and KALDI_RULE in rules) or (MANIFEST in files and NEMO_RULE in rules)
+
+
 def lists_beside(path: str, files: Files, rules: Collection[str]) -> ListsBeside | None:
     """The lists beside the shard at `path`, whose files are `files`, for one of the rules, or None.
 

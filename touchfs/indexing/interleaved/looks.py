@@ -19,7 +19,7 @@ _LISTS = ("texts", "images")
 def looks_interleaved(shard: Shard, options: Options) -> bool:
     """True if one of the first JSON members of a shard has lists of texts and of images. Raises as reads do."""
     again = partial(index_again, options)
-    opened = OpenShard(Dataset.of(shard.path, [shard], "not needed", options.limits, index_again=again), 0)
+    opened = OpenShard(Dataset.of(shard.path, [shard], "not needed", options.limits, index_again=again), shard)
     table = opened.tables["shards"]
     rows = (row for ordinal in range(min(shard.samples, _SAMPLES)) for row in table.files(ordinal))
     documents = (row for row in rows if table.name(row).lower().endswith(b".json"))

@@ -36,6 +36,7 @@ class RowTables:
     """The tables of one shard. With `contents`, its rows are read, and its recordings are measured."""
 
     segments = 0
+    has_contents = True
 
     def __init__(self, shard: TableRows, contents: FieldContents | None = None) -> None:
         self._shard = shard

@@ -54,6 +54,7 @@ class SampleTables:
         self.labels = None
         self.classes: dict[str, tuple[str, ...]] = {}
         self.remarks_on_segments: Sequence[str] = ()  # of no sample
+        self.has_contents = True  # or something was left to be read
         self._seconds = array("d")
         self._kinds: dict[_Kind, int] = {}
         self._shown_key: Callable[[str], str] = _archive_key if keys_are_paths else str
@@ -147,6 +148,7 @@ class SampleTables:
         self.segments += part.segments
         self.unmeasured += part.unmeasured
         self.measured += part.measured
+        self.has_contents &= part.has_contents
 
     def reports(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> dict[str, str]:
         """The texts of ERROR.txt by view, from the problems and remarks of the shard; "" if nothing is wrong."""
