@@ -1,7 +1,8 @@
 """`tree_reader.py SHARD KEPT`: reads segments of a shard through the tree, and writes what it finds to `KEPT`.
 
 Of each sample it reads the first two and the last two `.wav`, and prints a line for each: path, the error or null, and
-the seconds that it took. The last line has the texts of the shard's ERROR.txt, and the megabytes that the process had at most.
+the seconds that it took. The last line has the texts of the shard's ERROR.txt, and the megabytes that the process had
+at most.
 """
 
 import json
