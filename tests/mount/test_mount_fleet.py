@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,9 @@ from mounts import is_mounted, is_waiting, touchfs
 from postgres_server import own_server, postgres_data, server
 from waiting import wait_until
 
+import touchfs as touchfs_library
 from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchfs.sample_set import SampleSet
 
 __all__ = ["own_server", "postgres_data", "server"]
 
@@ -299,6 +303,77 @@ def test_a_database_that_hangs_is_given_up(fleet, own_server):
         step.communicate()
     finally:
         own_server.resume()
+
+
+WEIGHTS = {0: [3, 1], 50: [1, 3], 100: [1, 1]}
+# The spec, and the same in Python.
+ORDERS = {
+    "shuffled": ({"shuffle": 7}, lambda ds: ds.shuffle(7)),
+    "windowed": ({"shuffle": 7, "window": 48}, lambda ds: ds.shuffle(7, window=48)),
+    "lanes": ({"shuffle": 7, "window": 48, "lanes": 4}, lambda ds: ds.shuffle(7, window=48, lanes=4)),
+    "a mixture": (
+        {"mux": [{"shuffle": 1}, {"shuffle": 2}], "weights": WEIGHTS, "shuffle": 0},
+        lambda ds: touchfs_library.mux([(ds.shuffle(1), 3), (ds.shuffle(2), 1)], weights=WEIGHTS),
+    ),
+}
+DRAWN = {
+    "drawn": (
+        {"mux": [{"shuffle": 1, "weight": 3}, {"shuffle": 2}], "shuffle": 7},
+        lambda ds: SampleSet.mux(ds.shuffle(1), ds.shuffle(2), weights=[3, 1], seed=7),
+    ),
+}
+
+
+def steps(paths: list[Path], count: int) -> list[list[str]]:
+    """The texts of so many steps of each path, by as many readers."""
+    with ThreadPoolExecutor(len(paths)) as pool:
+        return list(pool.map(lambda path: [(path / "next").read_text() for _ in range(count)], paths))
+
+
+@pytest.mark.parametrize("order", ORDERS | DRAWN)
+def test_mounts_share_an_iterator_in_any_order(fleet, server, numbers, order):
+    """Each step is the next batch, whoever reads it. Both sources of a mixture have each sample."""
+    spec, same = (ORDERS | DRAWN)[order]
+    expected = [sample.key for sample in same(touchfs_library.open(numbers))]
+    sources = len(expected) // COUNT
+    assert set(Counter(expected).values()) == {sources}
+    mounts = fleet(server, "one"), fleet(server, "two")
+    told = steps([iterator(mounted, batch=10, **spec) for mounted in (*mounts, *mounts)], sources * COUNT // 40)
+    assert sorted(chain(*told)) == sorted(text_of(expected[at : at + 10]) for at in range(0, len(expected), 10))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_mounts_share_global_batches(fleet, server, numbers, order):
+    """Two ranks, each with a reader of either mount; when one mount has died, four ranks by the other."""
+    spec, same = ORDERS[order]
+    samples = same(touchfs_library.open(numbers)).map(key_of)
+    expected = list(samples.loader(global_batch=20, rank=0, world_size=1))
+    one, two = fleet(server, "one"), fleet(server, "two")
+
+    def rank_of(mounted, rank, ranks):
+        share = {"partition": "batches", "global_batch": 20, "rank": rank, "world_size": ranks, "batch": 20 // ranks}
+        return iterator(mounted, f"{rank}-of-{ranks}", **spec, **share)
+
+    ranks = [[rank_of(mounted, rank, 2) for mounted in (one, two)] for rank in range(2)]
+    told = [list(chain(*steps(paths, 2))) for paths in ranks]
+    for rank, texts in enumerate(told):
+        assert sorted(texts) == sorted(text_of(batch[rank * 10 :][:10]) for batch in expected[:4])
+    (token,) = {(path / "token").read_text() for paths in ranks for path in paths}
+    two.crash()
+    new = [rank_of(one, rank, 4) for rank in range(4)]
+    for path in new:
+        (path / "token").write_text(token)
+    parts = steps(new, len(expected) - 4)
+    assert ["".join(texts) for texts in zip(*parts, strict=True)] == [text_of(batch) for batch in expected[4:]]
+    assert [(path / "next").read_text() for path in new] == [""] * 4
+
+
+def key_of(sample):
+    return sample.key
+
+
+def text_of(batch):
+    return "".join(f"{key}\n" for key in batch)
 
 
 def test_another_dataset_and_a_server_that_is_not_there(fleet, server, tmp_path, numbers):
