@@ -51,7 +51,7 @@ COMMANDS = {
     "iterate {}": {"broken": "cannot be served. not a Parq", "cut": "1 of 2 shards with errors", "damaged": None},
     "manifest {} --kind nemo": {"broken": "1 of 2 shards with", "cut": "1 of 2 shards with", "damaged": None},
     "convert {} out --to tar": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": None},
-    "convert {} out --to touch": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": "'a'"},
+    "convert {} out --to touchnet": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": "'a'"},
     "verify {}": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": None},
     "interleave {} out --to wds": {"broken": "tars and Parquet", "cut": "member 'c.wav'", "damaged": "good.tar: no"},
 }
