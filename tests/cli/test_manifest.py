@@ -12,7 +12,7 @@ from tars import write_tar
 
 @pytest.fixture
 def raw(touchfs):
-    """What a command that must succeed writes."""
+    """What a command that must succeed writes to stdout."""
 
     def run(*arguments):
         done = touchfs(*arguments)
@@ -46,6 +46,18 @@ def test_a_list_in_a_file_or_on_stdout(raw, shards, tmp_path, kind):
     raw("manifest", shards, "--kind", kind, tmp_path / "list")
     stored = (tmp_path / "list").read_bytes()
     assert stored == raw("manifest", "--kind", kind, shards) == raw("cat", f"{shards}:manifests/{FILES[kind]}")
+
+
+def test_what_was_written_is_said(raw, touchfs, shards, here):
+    names = ["cuts.jsonl", "recordings.jsonl", "supervisions.jsonl"]
+    rows = json.loads(raw("manifest", shards, "out", "--kind", "lhotse", "--json"))
+    assert sorted((row["list"], row["path"]) for row in rows) == [(f"lhotse/{name}", f"out/{name}") for name in names]
+    assert {row["path"]: row["bytes"] for row in rows} == {
+        f"out/{name}": (here / "out" / name).stat().st_size for name in names
+    }
+    said = raw("manifest", shards, "out", "--kind", "lhotse").decode().splitlines()
+    assert said == [f"{row['path']}: {row['bytes']:,} bytes" for row in rows]
+    assert touchfs("manifest", shards, "--kind", "nemo", "--json").returncode == 2
 
 
 def test_paths_begin_with_the_prefix(raw, shards):

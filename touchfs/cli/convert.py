@@ -101,7 +101,9 @@ Example:
     help="touchnet: sample rate. [default: that of the recording]",
 )
 @click.option(
-    "--resample-in", type=click.Choice(["s16", "float"]), help="touchnet: as for `touchfs pack touchnet`. [default: s16]"
+    "--resample-in",
+    type=click.Choice(["s16", "float"]),
+    help="touchnet: as for `touchfs pack touchnet`. [default: s16]",
 )
 @click.option(
     "--kind",

@@ -11,7 +11,7 @@ from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, repeated_options
 from touchfs.cli.progress import SAMPLES, progress_bar
-from touchfs.cli.terminal import complain
+from touchfs.cli.terminal import complain, json_option, say, say_rows
 from touchfs.core.errors import NotFoundError, UsageError, map_os_errors
 from touchfs.dataset import counted
 from touchfs.indexing.serving import warn_of_errors, why_unservable
@@ -39,8 +39,9 @@ _KINDS = {
 @click.option(
     "--path-prefix", metavar="DIR", default="", help="Directory that paths begin with: the mount point. [default: none]"
 )
+@json_option
 @dataset_options_but_kind
-def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> int:
+def command(path: str, out: str | None, kind: str, path_prefix: str, as_json: bool, read_options: ReadOptions) -> int:
     """Write lists of a dataset for other tools.
 
     They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet. OUT is a directory
@@ -55,6 +56,8 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
     is_directory = len(names) > 1
     if is_directory and out is None:
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
+    if as_json and out is None:
+        raise UsageError("--json is about the lists in OUT, and without it the list itself goes to stdout: name OUT")
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
     if names != [FILES] and not (dataset.names_recordings or dataset.is_empty):
@@ -64,13 +67,20 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
     if is_directory and out is not None:
         with map_os_errors(out):
             os.makedirs(out, exist_ok=True)
+    written = list[dict[str, str | int]]()
     for name in names:
         pieces = list_pieces(lists, name, os.path.join(path_prefix, ""))
         if out is None:
             sys.stdout.buffer.writelines(pieces)
             continue
-        with atomic_file(os.path.join(out, os.path.basename(name)) if is_directory else out) as file:
+        place = os.path.join(out, os.path.basename(name)) if is_directory else out
+        with atomic_file(place) as file:
             file.writelines(pieces)
+            written.append({"list": name, "path": place, "bytes": file.tell()})
+    if as_json:
+        say_rows(written)
+    for row in [] if as_json else written:
+        say(f"{row['path']}: {row['bytes']:,} bytes")
     if left := lists.count(LEFT_OUT):
         complain(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why")
     return 1 if why_unservable(dataset, strict=True) else 0
