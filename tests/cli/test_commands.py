@@ -488,6 +488,7 @@ def test_tables_are_arrays_of_objects(text, touchfs, shards):
         facts = json.loads(text("stat", "--json", f"{place}/{row['name']}"))
         assert (facts["type"], facts["size"], facts["modified"]) == (row["type"], row["size"], row["modified"])
         assert facts["path"] == f"/shards/000000000/talks/{row['name']}"
+    text("index", shards)
     (indexed,) = json.loads(text("index", "--json", shards))
     assert (indexed["dataset"], indexed["shards"], indexed["samples"], indexed["indexed_now"]) == (
         str(shards),

@@ -103,3 +103,18 @@ def test_several_lists_need_a_directory(touchfs, shards, tmp_path):
     done = touchfs("manifest", shards, tmp_path / "file", "--kind", "kaldi")
     assert done.returncode == 1
     assert os.fsencode(tmp_path / "file") in done.stderr
+
+
+def test_several_datasets_are_one(touchfs, raw, here):
+    """The last word is OUT, and `-` is stdout. A shard is never taken for it."""
+    for name in ("b", "a"):
+        write_tar(here / f"{name}.tar", {f"{name}.txt": b"x"})
+    listed = b"shards/a/a.txt\nshards/b/b.txt\n"  # sorted, as Kaldi requires
+    assert raw("manifest", "b.tar", "a.tar", "-", "--kind", "filelist") == listed
+    raw("manifest", "b.tar", "a.tar", "list.txt", "--kind", "filelist")
+    assert (here / "list.txt").read_bytes() == listed
+    before = (here / "a.tar").read_bytes()
+    done = touchfs("manifest", "b.tar", "a.tar", "--kind", "filelist")
+    told = b"touchfs: a.tar: is a shard, and would be overwritten: name OUT last, or - for stdout\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", told)
+    assert (here / "a.tar").read_bytes() == before
