@@ -488,6 +488,7 @@ def test_tables_are_arrays_of_objects(text, touchfs, shards):
         facts = json.loads(text("stat", "--json", f"{place}/{row['name']}"))
         assert (facts["type"], facts["size"], facts["modified"]) == (row["type"], row["size"], row["modified"])
         assert facts["path"] == f"/shards/000000000/talks/{row['name']}"
+    text("index", shards)
     (indexed,) = json.loads(text("index", "--json", shards))
     assert (indexed["dataset"], indexed["shards"], indexed["samples"], indexed["indexed_now"]) == (
         str(shards),
@@ -496,5 +497,9 @@ def test_tables_are_arrays_of_objects(text, touchfs, shards):
         0,
     )
     assert json.loads(text("iterator", "list", "--json", shards)) == []
+    put = text("meta", "put", "--json", "--keep-missing", shards, stdin=None, input=b"")
+    assert json.loads(put) == {"samples": 0, "shards": 0, "ignored": 0, "kept": 10}
+    (fetched,) = json.loads(text("prefetch", "--json", shards))
+    assert (fetched["dataset"], fetched["shards"]) == (str(shards), 3)
     found = json.loads(touchfs("doctor", "--json").stdout)
     assert {tuple(each) for each in found} == {("rating", "subject", "found", "advice")}

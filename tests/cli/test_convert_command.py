@@ -44,7 +44,7 @@ def refused(touchfs, *arguments, status=1, **options):
 @pytest.mark.parametrize("between", ["tar", "shar"])
 def test_there_and_back(text, shards, here, between):
     assert text("convert", shards, "there", "--to", between) == "there: 1 shard, 10 samples"
-    told = text("convert", "there", "back", "--to", "touch", "--num-utt-per-shard", "4")
+    told = text("convert", "there", "back", "--to", "touchnet", "--num-utt-per-shard", "4")
     assert told == "back: 3 shards, 10 samples"
     expected, found = tree(shards), tree(here / "back")
     assert found.pop("data.list") == b"".join(b"back/%09d audio+metainfo\n" % n for n in range(3))
@@ -75,22 +75,24 @@ def test_options_of_each_target(text, shards, here):
     assert {f"{name}.idx" for name in made if name.endswith(".tar")} == {name for name in made if name.endswith(".idx")}
     assert len(made) > 4
     assert not any(name.endswith(".txt") for name in tar_of(here / "tars/000000.tar"))
-    text("convert", "tars", "slow", "--to", "touch", "--audio-resample", "8000", "--resample-in", "float")
+    text("convert", "tars", "slow", "--to", "touchnet", "--audio-resample", "8000", "--resample-in", "float")
     fast, slow = shards / "000000000/audio.bin", here / "slow/000000000/audio.bin"
     assert slow.stat().st_size > fast.stat().st_size / 2
-    text("convert", "tars", "told", "--to", "touch", "--datatypes", "metainfo")
+    text("convert", "tars", "told", "--to", "touchnet", "--datatypes", "metainfo")
     assert sorted(os.listdir(here / "told/000000000")) == ["metainfo.bin", "metainfo.idx"]
 
 
 def test_options_of_no_use(touchfs, shards, here):
     for option, target in [
         (["--index"], "shar"),
-        (["--shard-size", "9"], "touch"),
+        (["--shard-size", "9"], "touchnet"),
         (["--audio-resample", "8000"], "tar"),
         (["--datatypes", "metainfo"], "shar"),
     ]:
         told = refused(touchfs, "convert", shards, "out", "--to", target, *option, status=2)
         assert told == f"touchfs: {option[0]} cannot be used with --to {target}\n"
+    told = refused(touchfs, "convert", shards, "out", "--to", "touch", status=2)
+    assert told == "touchfs: `--to touch` has another name now: --to touchnet\n"
     assert not (here / "out").exists()
 
 
@@ -101,10 +103,10 @@ def test_a_bad_sample(touchfs, here):
             made = tarfile.TarInfo(name)
             made.size = len(data)
             tar.addfile(made, io.BytesIO(data))
-    told = refused(touchfs, "convert", "x.tar", "out", "--to", "touch")
+    told = refused(touchfs, "convert", "x.tar", "out", "--to", "touchnet")
     assert told.startswith("touchfs: x.tar: sample 1 ('b'): has no recording")
     assert refused(touchfs, "convert", "x.tar", "x.tar", "--to", "tar", status=2).endswith("File exists\n")
-    done = touchfs("convert", "x.tar", "some", "--to", "touch", "--skip-bad")
+    done = touchfs("convert", "x.tar", "some", "--to", "touchnet", "--skip-bad")
     assert done.stdout == b"some: 1 shard, 1 sample, 1 skipped: see some/skipped.jsonl\n"
 
 
@@ -214,7 +216,7 @@ def killed(command, output, marks, kills):
     ("kind", "kills"),
     [
         ("tar", 2),
-        *(pytest.param(kind, 3, marks=pytest.mark.variant) for kind in ("tar", "shar", "touch")),
+        *(pytest.param(kind, 3, marks=pytest.mark.variant) for kind in ("tar", "shar", "touchnet")),
     ],
 )
 def test_a_killed_conversion_goes_on(touchfs, shards, here, kind, kills):
@@ -223,11 +225,11 @@ def test_a_killed_conversion_goes_on(touchfs, shards, here, kind, kills):
     whole = touchfs("convert", shards, "whole", *options, "--jobs", "1")
     assert whole.returncode == 0, whole.stderr
     expected = tree(here / "whole")
-    if kind == "touch":
+    if kind == "touchnet":
         expected["data.list"] = expected["data.list"].replace(b"whole", b"out")
     command = ["convert", shards, "out", *options]
     output = here / "out"
-    for found in killed(command, output, {"tar": "*.tar", "shar": "cuts.*.idx", "touch": "0*"}[kind], kills):
+    for found in killed(command, output, {"tar": "*.tar", "shar": "cuts.*.idx", "touchnet": "0*"}[kind], kills):
         assert found.items() <= expected.items()
     assert touchfs(*command).stdout == b"out: 10 shards, 10 samples\n"
     assert tree(output) == expected
@@ -241,7 +243,7 @@ def test_an_output_with_spaces_says_where_touchnet_reads_it_from(text, shards, d
     assert Path("my out/data.list").read_text() == "000000000 audio+metainfo\n000000001 audio+metainfo\n"
     assert text("info", "my out").splitlines()[1] == text("info", "my out/data.list").splitlines()[1]
     assert "10 samples" in text("index", "my out")
-    told = text("convert", shards, "my other out", "--to", "touch")
+    told = text("convert", shards, "my other out", "--to", "touchnet")
     assert told.splitlines()[1].startswith("my other out/data.list names the shards relative to itself")
     assert Path("my other out/data.list").read_text() == "000000000 audio+metainfo\n"
 
@@ -342,7 +344,7 @@ def touchfs_bytes(dataset, path):
 def test_a_choice_cannot_change_when_a_conversion_goes_on(touchfs, here):
     members = {"0.json": b'{"width": 1}', "1.json": b'{"width": 2}', "2.json": b"[", "3.json": b"{}"}
     write_tar(here / "x.tar", members)
-    settings = ["--to", "touch", "--datatypes", "metainfo", "--num-utt-per-shard", "1", "--jobs", "1"]
+    settings = ["--to", "touchnet", "--datatypes", "metainfo", "--num-utt-per-shard", "1", "--jobs", "1"]
     begun = ["convert", "x.tar", "out", *settings, "--take", "3"]
     told = refused(touchfs, *begun)
     assert "sample 2" in told and (here / "out/000000001").is_dir()

@@ -56,7 +56,7 @@ CASES = [
     (
         ["convert", "shards", "out"],
         2,
-        "Choose from: touch, tar, zip, shar, arrow, lance, parquet. Try `touchfs convert --help`.",
+        "Choose from: touchnet, tar, zip, shar, arrow, lance, parquet. Try `touchfs convert --help`.",
     ),
     (["convert", "oci://x", "out", "--to", "tar"], 1, "oci://x: Install ocifs"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),
@@ -115,9 +115,9 @@ def test_a_pattern_that_the_shell_expanded_is_quoted_as_the_error_says(touchfs, 
     for name in ("a", "b", "c"):
         write_tar(here / "my data" / f"{name}.tar", {"x.txt": b"x"})
     tars = [f"my data/{name}.tar" for name in "abc"]
-    line = one_line(touchfs("manifest", *tars, "--kind", "filelist"), 2)
+    line = one_line(touchfs("stat", *tars), 2)
     told = "several datasets: name the directory, or quote a pattern of the shards, as 'my data/*.tar'"
-    assert line == f"touchfs manifest: {told}. Try `touchfs manifest --help`.\n"
+    assert line == f"touchfs stat: {told}. Try `touchfs stat --help`.\n"
     assert text("ls", "my data/*.tar:shards").split() == ["a/", "b/", "c/"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ COMMANDS = {
     "iterate {}": {"broken": "cannot be served. not a Parq", "cut": "1 of 2 shards with errors", "damaged": None},
     "manifest {} --kind nemo": {"broken": "1 of 2 shards with", "cut": "1 of 2 shards with", "damaged": None},
     "convert {} out --to tar": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": None},
-    "convert {} out --to touch": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": "'a'"},
+    "convert {} out --to touchnet": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": "'a'"},
     "verify {}": {"broken": "not a Parquet file", "cut": "member 'c.wav'", "damaged": None},
     "interleave {} out --to wds": {"broken": "tars and Parquet", "cut": "member 'c.wav'", "damaged": "good.tar: no"},
 }
@@ -62,6 +63,20 @@ def test_the_page_lists_those_of_mount(text):
     listed = re.findall(r"^\| (\d\d) \|", page.partition("## Exit statuses")[2].partition("\n## ")[0], re.MULTILINE)
     told = text("mount", "--help").partition("Exit status:")[2].partition("Options:")[0]
     assert listed == sorted(re.findall(r"(?<!\d)\d\d(?= )", told))
+
+
+def test_a_dataset_that_is_not_there_has_a_status_of_its_own_with_mount_alone(data, here, touchfs):
+    """So the page says: 11, 12 and 13 of `mount` are 1 of all others, and an output that exists is 2."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        sources = {11: "missing.tar", 12: f"http://127.0.0.1:{port}/x.tar", 13: data / "broken/bad.parquet"}
+        for status, source in sources.items():
+            assert touchfs("mount", source, "mnt").returncode == status
+            for command in ("info", "iterate", "index", "verify"):
+                assert touchfs(command, source).returncode == 1, (command, source)
+    assert touchfs("convert", data / "fine", data / "fine", "--to", "tar").returncode == 2
+    assert touchfs("umount", "mnt").returncode == touchfs("reload", "mnt").returncode == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)

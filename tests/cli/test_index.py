@@ -153,6 +153,11 @@ class TestCheck:
         ]
         assert {path.name: path.stat().st_mtime_ns for path in here.iterdir()} == before
         assert touchfs("index", "tar", "--check", "right.tar").returncode == 0
+        told = json.loads(touchfs("index", "--check", "--json", "right.tar", "stale.tar").stdout)
+        assert [(row["index"], bool(row["line"]), len(row["wrong"])) for row in told] == [
+            ("right.tar.idx", True, 0),
+            ("stale.tar.idx", False, 1),
+        ]
 
     def test_the_plain_form_checks_all_indexes_of_a_directory(self, here, text, fails):
         os.mkdir("d")

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import pytest
+from tars import write_tar
 
 HEADING = "name\tepoch\tposition\tlength"
 
@@ -121,3 +122,35 @@ def test_a_mount_without_control_files_has_none(shards, touchfs, tmp_path):
         assert "this mount has no control files: use the dataset's own path" in told
     finally:
         subprocess.run(["fusermount3", "-u", tmp_path / "mnt"], check=True)
+
+
+def test_several_datasets_are_one(touchfs, text, here):
+    """As for `mount`, which has the same iterators for them. The last words are NAME, and FILE."""
+    for name in ("b", "a"):
+        write_tar(here / f"{name}.tar", {f"{name}{number}.txt": b"x" for number in range(3)})
+    tars = ["b.tar", "a.tar"]
+    text("iterator", "create", *tars, "train")
+    assert lines(touchfs("iterator", "next", *tars, "train")) == ["shards/b/b0.txt"]
+    (here / "state").write_text(text("iterator", "token", *tars, "train"))
+    assert lines(touchfs("iterator", "next", *tars, "train")) == ["shards/b/b1.txt"]
+    assert lines(touchfs("iterator", "restore", *tars, "train", "state")) == []
+    assert lines(touchfs("iterator", "list", *tars)) == [HEADING, "train\t0\t1\t6"]
+    with (here / "state").open("rb") as state:
+        assert lines(touchfs("iterator", "restore", *tars, "train", "-", stdin=state)) == []
+    text("mount", *tars, "mnt")
+    try:
+        assert lines(touchfs("iterator", "next", "mnt", "train")) == [f"{here}/mnt/shards/b/b1.txt"]
+    finally:
+        text("umount", "mnt")
+    text("iterator", "rm", *tars, "train")
+    assert lines(touchfs("iterator", "list", *tars)) == []
+
+
+def test_words_that_are_missing_are_named(touchfs):
+    for words, missing in [
+        (["restore"], "DATASET…"),
+        (["restore", "x.tar"], "NAME"),
+        (["next", "x.tar"], "NAME"),
+        (["next"], "DATASET…"),
+    ]:
+        assert f"Missing argument '{missing}'" in said(touchfs("iterator", *words), 2)

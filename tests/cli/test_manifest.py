@@ -12,7 +12,7 @@ from tars import write_tar
 
 @pytest.fixture
 def raw(touchfs):
-    """What a command that must succeed writes."""
+    """What a command that must succeed writes to stdout."""
 
     def run(*arguments):
         done = touchfs(*arguments)
@@ -46,6 +46,18 @@ def test_a_list_in_a_file_or_on_stdout(raw, shards, tmp_path, kind):
     raw("manifest", shards, "--kind", kind, tmp_path / "list")
     stored = (tmp_path / "list").read_bytes()
     assert stored == raw("manifest", "--kind", kind, shards) == raw("cat", f"{shards}:manifests/{FILES[kind]}")
+
+
+def test_what_was_written_is_said(raw, touchfs, shards, here):
+    names = ["cuts.jsonl", "recordings.jsonl", "supervisions.jsonl"]
+    rows = json.loads(raw("manifest", shards, "out", "--kind", "lhotse", "--json"))
+    assert sorted((row["list"], row["path"]) for row in rows) == [(f"lhotse/{name}", f"out/{name}") for name in names]
+    assert {row["path"]: row["bytes"] for row in rows} == {
+        f"out/{name}": (here / "out" / name).stat().st_size for name in names
+    }
+    said = raw("manifest", shards, "out", "--kind", "lhotse").decode().splitlines()
+    assert said == [f"{row['path']}: {row['bytes']:,} bytes" for row in rows]
+    assert touchfs("manifest", shards, "--kind", "nemo", "--json").returncode == 2
 
 
 def test_paths_begin_with_the_prefix(raw, shards):
@@ -91,3 +103,18 @@ def test_several_lists_need_a_directory(touchfs, shards, tmp_path):
     done = touchfs("manifest", shards, tmp_path / "file", "--kind", "kaldi")
     assert done.returncode == 1
     assert os.fsencode(tmp_path / "file") in done.stderr
+
+
+def test_several_datasets_are_one(touchfs, raw, here):
+    """The last word is OUT, and `-` is stdout. A shard is never taken for it."""
+    for name in ("b", "a"):
+        write_tar(here / f"{name}.tar", {f"{name}.txt": b"x"})
+    listed = b"shards/a/a.txt\nshards/b/b.txt\n"  # sorted, as Kaldi requires
+    assert raw("manifest", "b.tar", "a.tar", "-", "--kind", "filelist") == listed
+    raw("manifest", "b.tar", "a.tar", "list.txt", "--kind", "filelist")
+    assert (here / "list.txt").read_bytes() == listed
+    before = (here / "a.tar").read_bytes()
+    done = touchfs("manifest", "b.tar", "a.tar", "--kind", "filelist")
+    told = b"touchfs: a.tar: is a shard, and would be overwritten: name OUT last, or - for stdout\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", told)
+    assert (here / "a.tar").read_bytes() == before

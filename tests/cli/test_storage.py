@@ -94,6 +94,7 @@ def test_prune_removes_what_is_about_data_that_are_gone(home):
     shown = run("storage", "prune", "--dry-run")
     assert shown.count("gone") == 3
     assert len(listed()) == 6
+    assert [each for each in listed() if each["is_gone"]] == json.loads(run("storage", "prune", "--dry-run", "--json"))
     assert run("storage", "prune") == shown
     assert {each["about"] for each in listed()} == {
         str(home / "data" / "kept"),

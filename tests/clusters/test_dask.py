@@ -102,7 +102,7 @@ def blind(tmp_path_factory):
     place = tmp_path_factory.mktemp("blind")
     for number in range(2):
         write_tar(place / "set" / f"{number}.tar", {f"s{n}.txt": b"%d" % n * 50 for n in range(20)})
-    run("convert", place / "set", place / "touch", "--to", "touch", "--datatypes", "metainfo")
+    run("convert", place / "set", place / "touch", "--to", "touchnet", "--datatypes", "metainfo")
     (place / "lists").mkdir()
     (place / "lists/data.list").write_text((place / "touch/data.list").read_text())
     (place / "a.jsonl").write_text("{}\n")

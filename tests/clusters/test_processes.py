@@ -137,7 +137,9 @@ def test_decoders_end_with_their_worker(dask, table, tmp_path, end):
     assert invoke("index", table, *there).exit_code == 0
     assert decoders(worker.pid) == []
     assert invoke("index", tmp_path / "set", "--full", *there).exit_code == 0
-    assert invoke("convert", tmp_path / "set", tmp_path / "out", "--to", "touch", *there).stdout.endswith("3 samples\n")
+    assert invoke("convert", tmp_path / "set", tmp_path / "out", "--to", "touchnet", *there).stdout.endswith(
+        "3 samples\n"
+    )
     found = decoders(worker.pid)
     assert found
     if end == "killed":

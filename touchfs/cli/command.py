@@ -81,10 +81,11 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, list(args))
         except click.MissingParameter as error:
-            found, *_ = self.make_parser(ctx).parse_args(list(args))
-            arguments = [each for each in self.params if isinstance(each, click.Argument)]
-            if error.param in arguments[:-1] and isinstance(found.get(arguments[-1].name), str):
-                raise click.MissingParameter(ctx=ctx, param=arguments[-1]) from error  # one word is the first argument
+            words = self._words(ctx, args)
+            given = sum(word is not None for word in words.values())
+            if error.param in words and given < len(words):
+                # The first words are the first arguments, even if these take several.
+                raise click.MissingParameter(ctx=ctx, param=list(words)[given]) from error
             raise
         except click.UsageError as error:
             if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):
@@ -93,6 +94,23 @@ class Command(click.Command):
             pattern = os.path.join(directory, f"*{os.path.splitext(name)[1]}")
             message = f"several datasets: name the directory, or quote a pattern of the shards, as {quote(pattern)}"
             raise click.UsageError(message, ctx) from error
+
+    def _words(self, ctx: click.Context, args: list[str]) -> dict[click.Argument, Any]:
+        """What the parser has for each argument; None for no word."""
+        found, *_ = self.make_parser(ctx).parse_args(list(args))
+        words = ((each, found.get(each.name)) for each in self.params if isinstance(each, click.Argument))
+        # For no word, versions of click have different values.
+        return {each: value if value and isinstance(value, str | tuple) else None for each, value in words}
+
+
+class DatasetsCommand(Command):
+    """A command of several datasets whose last word may be left out after one of them: it is `-` then."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        datasets, *others = self._words(ctx, args).values()
+        is_short = datasets is None and None not in others
+        return super().parse_args(ctx, [*args, "-"] if is_short else args)
 
 
 def _is_folded(parameter: click.Parameter) -> bool:

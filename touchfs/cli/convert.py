@@ -90,18 +90,20 @@ Example:
     "--shard-size",
     type=click.IntRange(1),
     metavar="BYTES",
-    help="Not touch, shar and lance: begin a new shard after this many bytes.",
+    help="Not touchnet, shar and lance: begin a new shard after this many bytes.",
 )
 @click.option("--index", is_flag=True, default=None, help="tar: also write indexes OUT/000000.tar.idx, …")
-@click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: contents. [default: {DATATYPES[0]}]")
+@click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touchnet: contents. [default: {DATATYPES[0]}]")
 @click.option(
     "--audio-resample",
     type=click.IntRange(1),
     metavar="HZ",
-    help="touch: sample rate. [default: that of the recording]",
+    help="touchnet: sample rate. [default: that of the recording]",
 )
 @click.option(
-    "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touchnet`. [default: s16]"
+    "--resample-in",
+    type=click.Choice(["s16", "float"]),
+    help="touchnet: as for `touchfs pack touchnet`. [default: s16]",
 )
 @click.option(
     "--kind",
@@ -195,7 +197,7 @@ def command(
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
     if not report.shards:
         complain(f"touchfs: {output}: has no shards, because there are no samples")
-    if kind == "touch" and is_relative_to_itself(output):
+    if kind == "touchnet" and is_relative_to_itself(output):
         say(remark(output))
     return 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -94,13 +95,12 @@ def catalogs(
     Example:
       touchfs index --jobs 8 shards/data.list
     """
-    if check and as_json:
-        raise UsageError("--json cannot be used with --check")
     if check:
         return _run(
             native.check_any,
             [task for path in paths for task in native.find_indexes(path)],
             workers,
+            as_json=as_json,
         )
     if output is not None and len(paths) > 1:
         raise UsageError("--output is for the index of one DATASET")
@@ -172,6 +172,7 @@ def _native(function: Callable[..., int]) -> Callable[..., int]:
         progress_option,
         click.option("--force", is_flag=True, help="Overwrite existing indexes, even correct ones."),
         click.option("--check", is_flag=True, help="Write nothing; exit status 1 if an index is missing or wrong."),
+        json_option,
         workers_option(),
         click.option(
             "--output-dir", metavar="DIR", type=click.Path(), help="Directory for indexes. [default: beside the data]"
@@ -267,8 +268,11 @@ def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
 @workers_option()
 @click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not match its shards.")
 @click.option("--force", is_flag=True, help="Replace an existing pack.")
+@json_option
 @progress_option
-def pack(paths: tuple[str, ...], output: str, dialect: str, workers: Workers, check: bool, force: bool) -> int:
+def pack(
+    paths: tuple[str, ...], output: str, dialect: str, workers: Workers, check: bool, force: bool, as_json: bool
+) -> int:
     """Index many files in one .idxpack, for Lhotse and NeMo.
 
     JSONL files become the collection ("manifest", "jsonl"), tars ("tar", "tar"), ("tar", "nemo_tar") or ("wds_tar",
@@ -280,21 +284,30 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, workers: Workers, ch
       touchfs index pack data.jsonl -o data.idxpack
     """
     if check:
-        return _run(native.check_any, [Task(output, output)], HERE)
+        return _run(native.check_any, [Task(output, output)], HERE, as_json=as_json)
     if (os.path.lexists(output) or find_type(output) is not None) and not force:
         raise UsageError("already exists: --force replaces it", path=output)
     with executor(workers.at_most(len(paths)), paths) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
-    say(f"{output}: {counted(samples, 'sample')}")
+    line = f"{output}: {counted(samples, 'sample')}"
+    if as_json:
+        say_rows([{"index": shown(output), **asdict(TaskResult(line))}])
+    else:
+        say(line)
     return 0
 
 
 def _index(
-    found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, workers: Workers, check: bool, force: bool
+    found: Iterable[tuple[str, Dialect | None]],
+    output_dir: str | None,
+    workers: Workers,
+    check: bool,
+    force: bool,
+    as_json: bool,
 ) -> int:
     tasks = native.plan(found, output_dir)
     if check:
-        return _run(native.check, tasks, workers)
+        return _run(native.check, tasks, workers, as_json=as_json)
     if output_dir is not None and Location.of(output_dir).is_url:
         check_writable(output_dir)
     elif output_dir is not None:
@@ -302,19 +315,31 @@ def _index(
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
             raise SourceError(f"cannot create the directory: {error.strerror}", path=output_dir) from error
-    return _run(partial(native.write, force=force), tasks, workers, writes=[task.index for task in tasks])
+    writes = [task.index for task in tasks]
+    return _run(partial(native.write, force=force), tasks, workers, writes, as_json=as_json)
 
 
-def _run(work: Callable[[Task], TaskResult], tasks: list[Task], workers: Workers, writes: Sequence[str] = ()) -> int:
+def _run(
+    work: Callable[[Task], TaskResult],
+    tasks: list[Task],
+    workers: Workers,
+    writes: Sequence[str] = (),
+    *,
+    as_json: bool,
+) -> int:
     """Run all tasks, which write at the paths `writes`, print the result of each, and return the exit status."""
-    status = 0
+    status, rows = 0, list[dict[str, Any]]()
     data = [task.data for task in tasks]
     with executor(workers.at_most(len(tasks)), data, writes) as pool, progress_bar("indexing") as progress:
         sized = [(native.task_there(pool, task), native.size_of(task)) for task in tasks]
-        for done in jobs.run_sized(partial(native.run_task, work), sized, pool, progress=progress):
-            if done.line:
-                say(done.line)
-            for line in done.remarks + done.wrong:
+        done = jobs.run_sized(partial(native.run_task, work), sized, pool, progress=progress)
+        for task, result in zip(tasks, done, strict=True):
+            rows.append({"index": shown(task.index), **asdict(result)})
+            if result.line and not as_json:
+                say(result.line)
+            for line in result.remarks + result.wrong:
                 complain(f"touchfs: {line}")
-            status |= bool(done.wrong)
+            status |= bool(result.wrong)
+    if as_json:
+        say_rows(rows)
     return status

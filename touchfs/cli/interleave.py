@@ -33,6 +33,8 @@ class KindOfShards(click.Choice[str]):
     """A choice of kinds of shards. Tars have the names that other tools give them, too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "touch" and "touchnet" in self.choices:
+            raise UsageError("`--to touch` has another name now: --to touchnet")
         names = [kind for kind in self.choices if kind in _TARS]
         return super().convert(names[0] if names and value in _TARS else value, param, ctx)
 

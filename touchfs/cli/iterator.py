@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, Protocol
 
 import click
 
-from touchfs.cli.command import state_option
+from touchfs.cli.command import DatasetsCommand, state_option
 from touchfs.cli.command_group import CommandGroup
-from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_argument import datasets_argument
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
 from touchfs.cli.state_options import state_database_options
@@ -59,6 +59,7 @@ def command() -> None:
     """Create, step, save and restore named iterators.
 
     An iterator goes over a dataset. DATASET is as for `touchfs mount`, or a mount of it: both have the same iterators.
+    Several are one, in their order.
 
     \b
     Example:
@@ -90,9 +91,7 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
         return function(open_iterators, **others)
 
     state_dir = state_option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
-    return click.argument("where", metavar="DATASET", type=PATH)(
-        state_dir(state_database_options(dataset_options(with_iterators)))
-    )
+    return datasets_argument("where", "DATASET")(state_dir(state_database_options(dataset_options(with_iterators))))
 
 
 @command.command("create")
@@ -146,14 +145,14 @@ def _show(open_iterators: Open, name: str, file: str) -> None:
     sys.stdout.buffer.write(text)
 
 
-@command.command("restore")
+@command.command("restore", cls=DatasetsCommand)
 @_of_a_dataset
 @click.argument("name")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", metavar="[FILE]", type=click.File("rb"))
 def restore(open_iterators: Open, name: str, file: BinaryIO) -> None:
     """Restore an iterator from a token.
 
-    The token is read from FILE, or from stdin.
+    The token is read from FILE. `-` is stdin, the default if there is one DATASET.
 
     \b
     Example:

@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from touchfs.cli.command import Command
-from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.command import DatasetsCommand
+from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, repeated_options
 from touchfs.cli.progress import SAMPLES, progress_bar
-from touchfs.cli.terminal import complain
+from touchfs.cli.terminal import complain, json_option, say, say_rows
 from touchfs.core.errors import NotFoundError, UsageError, map_os_errors
 from touchfs.dataset import counted
 from touchfs.indexing.serving import warn_of_errors, why_unservable
@@ -19,6 +19,7 @@ from touchfs.lists.content import list_pieces
 from touchfs.lists.kinds import CATALOG, FILES, LEFT_OUT, NAMES
 from touchfs.lists.stored import open_lists
 from touchfs.posix.atomic import atomic_file
+from touchfs.registry.containers import LINES, single_named
 
 # The lists of each kind. The first part of a name is not repeated in OUT.
 _KINDS = {
@@ -32,19 +33,20 @@ _KINDS = {
 }
 
 
-@click.command("manifest", cls=Command)
-@click.argument("path", metavar="DATASET", type=PATH)
-@click.argument("out", type=click.Path(), required=False)
+@click.command("manifest", cls=DatasetsCommand)
+@datasets_argument("path", "DATASET")
+@click.argument("out", metavar="[OUT]", type=click.Path(allow_dash=True))
 @click.option("--kind", type=click.Choice(list(_KINDS)), required=True, help="The tool that reads the lists.")
 @click.option(
     "--path-prefix", metavar="DIR", default="", help="Directory that paths begin with: the mount point. [default: none]"
 )
+@json_option
 @dataset_options_but_kind
-def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> int:
+def command(path: str, out: str, kind: str, path_prefix: str, as_json: bool, read_options: ReadOptions) -> int:
     """Write lists of a dataset for other tools.
 
     They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet. OUT is a directory
-    for kaldi and lhotse, which have several lists, else a file; without it a list goes to stdout.
+    for kaldi and lhotse, which have several lists, else a file. `-` is stdout, the default if there is one DATASET.
 
     \b
     Example:
@@ -53,24 +55,42 @@ def command(path: str, out: str | None, kind: str, path_prefix: str, read_option
     """
     names = _KINDS[kind]
     is_directory = len(names) > 1
-    if is_directory and out is None:
+    to_stdout = out == "-"
+    if is_directory and to_stdout:
         raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
+    if as_json and to_stdout:
+        raise UsageError("--json is about the lists in OUT, and without it the list itself goes to stdout: name OUT")
+    if not is_directory and _is_shard(out, names[0]):
+        raise UsageError("is a shard, and would be overwritten: name OUT last, or - for stdout", path=out)
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
     if names != [FILES] and not (dataset.names_recordings or dataset.is_empty):
         raise NotFoundError(f"no sample has audio, so {kind} has nothing to list: use --kind filelist", path=path)
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)
-    if is_directory and out is not None:
+    if is_directory:
         with map_os_errors(out):
             os.makedirs(out, exist_ok=True)
+    written = list[dict[str, str | int]]()
     for name in names:
         pieces = list_pieces(lists, name, os.path.join(path_prefix, ""))
-        if out is None:
+        if to_stdout:
             sys.stdout.buffer.writelines(pieces)
             continue
-        with atomic_file(os.path.join(out, os.path.basename(name)) if is_directory else out) as file:
+        place = os.path.join(out, os.path.basename(name)) if is_directory else out
+        with atomic_file(place) as file:
             file.writelines(pieces)
+            written.append({"list": name, "path": place, "bytes": file.tell()})
+    if as_json:
+        say_rows(written)
+    for row in [] if as_json else written:
+        say(f"{row['path']}: {row['bytes']:,} bytes")
     if left := lists.count(LEFT_OUT):
         complain(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why")
     return 1 if why_unservable(dataset, strict=True) else 0
+
+
+def _is_shard(out: str, name: str) -> bool:
+    """True if OUT is a file with data of another kind than the list has, as the last of several tars."""
+    container = single_named(os.path.basename(out))
+    return container not in (None, LINES, single_named(name)) and os.path.isfile(out)

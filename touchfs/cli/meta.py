@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from functools import partial
 
 import click
@@ -15,7 +17,7 @@ from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.dataset_options import split_option
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.remote_options import source_options
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import json_option, say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.containers.touchnet.reader import METAINFO_NAMES, fingerprints
 from touchfs.core.errors import NotFoundError
@@ -58,11 +60,18 @@ def get(path: str, split: str | None, limits: Limits) -> None:
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
+@json_option
 @split_option
 @workers_option()
 @limit_options("json")
 def put(
-    path: str, ignore_unknown: bool, keep_missing: bool, split: str | None, workers: Workers, limits: Limits
+    path: str,
+    ignore_unknown: bool,
+    keep_missing: bool,
+    as_json: bool,
+    split: str | None,
+    workers: Workers,
+    limits: Limits,
 ) -> None:
     """Replace the metainfo of samples by lines from stdin.
 
@@ -90,6 +99,9 @@ def put(
             limits=limits,
             executor=pool,
         )
+    if as_json:
+        say(json.dumps(asdict(report)))
+        return
     ignored = f", {counted(report.ignored, 'line')} ignored" if report.ignored else ""
     kept = f", {counted(report.kept, 'sample')} without a line" if report.kept else ""
     say(f"{path}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")

@@ -9,8 +9,9 @@ from touchfs.cli.dataset_argument import PATH, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import json_option, say, say_rows
 from touchfs.core.errors import TouchfsError
+from touchfs.core.urls import shown
 from touchfs.dataset import counted
 from touchfs.source.pace import Pace
 from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, remote_files
@@ -19,8 +20,9 @@ from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, re
 @click.command("prefetch", cls=Command)
 @click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
 @click.option("--rate", metavar="SIZE", help="Fetch at most this much a second, for example 50M.")
+@json_option
 @dataset_options
-def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions) -> None:
+def command(paths: tuple[str, ...], rate: str | None, as_json: bool, read_options: ReadOptions) -> None:
     """Download remote datasets into the local cache.
 
     Fetched data is read without the network.
@@ -45,6 +47,10 @@ def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions)
                 done += result
                 progress(done, total)
     check_kept(everything)  # what was fetched first may have been evicted since
-    for path, dataset in datasets.items():
-        size = sum(file.size for file in dataset.sources())
-        say(f"{path}: {counted(len(dataset.shards), 'shard')}, {size:,} bytes are on this machine")
+    sizes = {path: sum(file.size for file in dataset.sources()) for path, dataset in datasets.items()}
+    if as_json:
+        rows = ((path, len(datasets[path].shards), size) for path, size in sizes.items())
+        say_rows({"dataset": shown(path), "shards": shards, "bytes": size} for path, shards, size in rows)
+        return
+    for path, size in sizes.items():
+        say(f"{path}: {counted(len(datasets[path].shards), 'shard')}, {size:,} bytes are on this machine")

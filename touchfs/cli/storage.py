@@ -64,8 +64,9 @@ def listing(as_json: bool, state_dir: str | None) -> None:
     "--keep", metavar="SIZE", help="Also remove indexes, shards and logs until SIZE is left, for example 20G."
 )
 @click.option("--dry-run", is_flag=True, help="List the files, but do not remove them.")
+@json_option
 @_state_dir
-def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
+def prune(keep: str | None, dry_run: bool, as_json: bool, state_dir: str | None) -> None:
     """Remove files whose data are gone.
 
     With --keep the least recently used files are removed, too. A file that a mount uses is never removed. Positions of
@@ -82,7 +83,11 @@ def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
                 remove(item)
             except OSError as error:
                 raise SourceError(f"cannot be removed: {error.strerror}", path=error.filename) from error
-        say(_line(item))
+        if not as_json:
+            say(_line(item))
+    if as_json:
+        say_rows(map(asdict, chosen))
+        return
     say(f"{sum(item.size for item in chosen):>15,} bytes in {counted(len(chosen), 'item')}")
 
 

@@ -55,7 +55,7 @@ class TargetKind(NamedTuple):
 
 # By the names that users give to them.
 TARGETS: Mapping[str, TargetKind] = {
-    "touch": TargetKind("TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo", TouchTarget),
+    "touchnet": TargetKind("TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo", TouchTarget),
     "tar": TargetKind("WebDataset tars: each file that `touchfs ls` shows, unchanged", TarTarget),
     "zip": TargetKind("ZIP archives of the same files, which are stored as they are", ZipTarget),
     "shar": TargetKind("Lhotse Shar: cuts with recordings, supervisions, arrays", SharTarget),
