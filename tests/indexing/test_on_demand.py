@@ -44,6 +44,8 @@ shard = dataset.shard(0)
 print(os.stat(shard.catalog).st_ino, flush=True)
 """
 
+SAID = b'{"segments": [{"start": 0.1, "end": 0.2}]}'
+VIEWS_OF_TALKS = ["by-key", "manifests", "merged", "segments", "shards", "slices"]
 
 # Indexes all, and gives way.
 _BACKGROUND = "import sys; from touchfs.indexing import open_dataset; open_dataset(sys.argv[1], gives_way=True)"
@@ -119,8 +121,7 @@ def test_it_is_the_dataset_that_is_indexed_whole(every_kind, tmp_path, monkeypat
             if opened is open_dataset and tree.find(tree.resolve("").inode, b"segments") is not None:
                 views.append("segments")  # there are recordings
             below = [list(walked(tree, tree.resolve(view))) for view in views]
-            is_single = len(dataset.listed) == 1 and not dataset.listed[0].known.compressed_files
-            assert dataset.is_indexed == (opened is open_dataset or is_single), place.name
+            assert dataset.is_indexed == (opened is open_dataset), place.name
             list(tree.entries(tree.resolve("manifests").inode))  # which all shards have a part in
             whole = list(walked(tree, tree.resolve("")))
             samples = DatasetSamples(dataset)
@@ -145,7 +146,7 @@ def test_one_look_indexes_one_shard(tars, index):
 @pytest.fixture
 def talks(tmp_path) -> Path:
     """Two tars of recordings: one with segments in JSON, of which one is damaged, and one with none."""
-    wav, json = (SPEECH / "wav").iterdir().__next__().read_bytes(), b'{"segments": [{"start": 0.1, "end": 0.2}]}'
+    wav, json = (SPEECH / "wav").iterdir().__next__().read_bytes(), SAID
     write_tar(
         tmp_path / "talks" / "a.tar", {"a.wav": wav, "a.json": json, "b.wav": wav, "b.json": b"{", "ERROR.wav": wav}
     )
@@ -189,8 +190,15 @@ def test_the_root_before_and_after(tars):
     assert (list(tree.entries(was_listed)), tree.find(was_listed, b"a"), tree.parent(was_listed)) == ([], None, root)
 
 
-def test_a_single_shard_is_indexed_at_once(tars):
-    assert list_dataset(str(tars / "a.tar")).is_indexed
+def test_the_root_of_a_single_shard_tells_what_it_has(tars, talks, index):
+    """Its files wait for no more than its headers; what is listed for people waits for all of it."""
+    for path, views in ((tars / "a.tar", ["by-key", "manifests", "shards"]), (talks / "b.tar", VIEWS_OF_TALKS)):
+        done = subprocess.run([TOUCHFS, "ls", path], capture_output=True, text=True, check=True)
+        assert sorted(done.stdout.split()) == [f"{view}/" for view in views]
+    before = catalogs(index)
+    run = [TOUCHFS, "cat", f"{talks / 'a.tar'}:shards/a/a.json"]
+    assert subprocess.run(run, capture_output=True, check=True).stdout == SAID
+    assert (catalogs(index), len(list(index.glob("*.headers")))) == (before, 1)
 
 
 def test_shards_that_are_indexed_are_known_at_once(tars):

@@ -76,6 +76,8 @@ def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, st
     name, path = split_dataset_path(location)
     with progress_bar("indexing") as progress:
         dataset = open_listed(name, read_options, progress)
+        if not path and len(dataset.listed) == 1 and not dataset.listed[0].known.compressed_files:
+            dataset.indexed  # noqa: B018  so that the views are known
         # Without a mount inode numbers are internal, so positions serve as shard ids.
         tree = Tree(dataset, range(1, len(dataset.listed) + 1))
         entry = _entry_at(tree, name, path, location)

@@ -110,8 +110,7 @@ def list_dataset(
     progress: Progress = unshown,
     patience_seconds: float | None = None,
 ) -> Dataset:
-    """Open a dataset as the list of its shards. Each is indexed when somebody looks into it; a single one is now,
-    unless it is compressed.
+    """Open a dataset as the list of its shards. Each is indexed when somebody looks into it.
 
     The arguments are those of `open_dataset`, and `progress` is called for all that takes long. Raises as
     `open_dataset`, but SourceError only when a shard is indexed.
@@ -131,10 +130,9 @@ def list_dataset(
         preparing=progress,
         finding_items=progress,
     )
-    is_plain = len(opening.listed) == 1 and not opening.listed[0].known.compressed_files
     # Where nothing is left for later, those that are not decompressed any more are when somebody looks into them, too.
     is_ready = opening.has_all and (options.decompress is not Decompress.NOW or opening.has_forms)
-    return _indexed(opening) if is_ready or is_plain else opening.dataset()
+    return _indexed(opening) if is_ready else opening.dataset()
 
 
 def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:

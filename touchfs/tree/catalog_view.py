@@ -47,8 +47,6 @@ class CatalogView:
         self._name = name
         self._number = number
         self._frames = frames
-        # What is in files is not needed to show them.
-        self._shard = shards.headers if name == "shards" else shards.get
         self._top = pack(number, 0, 0)
         # A number of 32 bits from the name is the same after a reload with more splits.
         names = shards.directories() if name == "shards" else ()
@@ -61,6 +59,10 @@ class CatalogView:
     def nonblocking(self, shards: NonblockingShards) -> CatalogView:
         frames = None if self._frames is None else self._frames.nonblocking(shards)
         return type(self)(shards, self._name, self._number, frames)
+
+    def _shard(self, shard_id: int) -> TreeShard:
+        """The open shard with an id. Of those in `shards/`, what is in files need not be known."""
+        return self._shards.headers(shard_id) if self._name == "shards" else self._shards.get(shard_id)
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
         """The shard, table and row of an inode. Raises ChangedError if there is no such row."""

@@ -159,10 +159,12 @@ class CheckedView(CatalogView):
     def __init__(self, shards: OpenShards, number: int, checks: Checks) -> None:
         super().__init__(shards, "shards", number)
         self._checks = checks
-        self._shard = shards.get  # of a catalog there may be checksums
 
     def nonblocking(self, shards: NonblockingShards) -> CheckedView:
         return CheckedView(shards, self._number, self._checks)
+
+    def _shard(self, shard_id: int) -> TreeShard:
+        return self._shards.get(shard_id)  # whose catalog may have checksums
 
     def content(self, inode: int) -> Content:
         content = super().content(inode)
