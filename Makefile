@@ -4,11 +4,12 @@ export PYTHON
 # Tests start processes hundreds of times. Compiling our modules at each start would take a third of that time.
 export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
-.PHONY: venv demo test test-all near check lint coverage pythons bench bench-scale soak clean install-demo install-test install-bench
+.PHONY: venv demo test test-all near check lint coverage pythons docs bench bench-scale soak clean install-demo install-test install-bench
 
 # Tests wait for processes, time-outs and kills for a third of the time: so half as many again run as there are processors.
 # Those of a file share what they make, as mounts and servers: so a file is not divided.
 pytest := .venv/bin/python -m pytest
+site := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 parallel := --dist loadfile --no-loadscope-reorder -n $(shell nproc | awk '{ print ($$1 < 11 ? int(1.5 * $$1 + 0.5) : 16) }')
 
 venv: install-demo
@@ -24,6 +25,7 @@ test: install-test
 test-all: install-test
 	$(pytest) $(parallel) -m 'not soak'
 	.ci/pythons
+	$(site)
 
 # The tests that touch what has changed since a commit, by the last `make coverage`: make near BASE=main~3
 near: BASE := HEAD
@@ -38,6 +40,10 @@ coverage: install-test
 export PYTHONS
 pythons:
 	.ci/pythons
+
+# The site, in build/site: no dead link, no page that is in no menu.
+docs: install-test
+	$(site)
 
 check: lint
 

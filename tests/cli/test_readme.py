@@ -30,7 +30,8 @@ from ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 README = "README.md"
-PAGES = [ROOT / README, *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / README, *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Behind the output of each command: its status.
 STATUS = re.compile("\036([0-9]+)\036")
@@ -57,7 +58,12 @@ def blocks_of(page):
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-RUN = {page.name: [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
+def name_of(page):
+    """The path of a page below `docs/`."""
+    return page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else page.name
+
+
+RUN = {name_of(page): [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
 
 
 def modules_of(requirement):
@@ -74,7 +80,7 @@ def blocked_on(page):
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     (whole,) = extras.pop("all")
     extras["all"] = [each for extra in re.findall(r"\w+", whole.partition("[")[2]) for each in extras[extra]]
-    (text,) = (each.read_text(encoding="utf-8") for each in PAGES if each.name == page)
+    (text,) = (each.read_text(encoding="utf-8") for each in PAGES if name_of(each) == page)
     named = re.findall(r"\w+", INSTALL.search(text)[1] or "")
     modules = {extra: {name for each in needs for name in modules_of(each)} for extra, needs in extras.items()}
     installed = set().union(*(modules[extra] for extra in named))
@@ -222,7 +228,7 @@ def test_every_example_of_a_page(public, page, user):
 
 @pytest.mark.parametrize("page", [name for name in PASTED if name != README])
 def test_a_page_with_examples_begins_with_what_to_install_for_them(page):
-    title, _, first, *_ = (ROOT / "docs" / page).read_text().splitlines()
+    title, _, first, *_ = (DOCS / page).read_text().splitlines()
     assert title.startswith("# ")
     assert re.fullmatch(rf"The examples start in a checkout, after `{INSTALL.pattern}'?(?: torchdata)?`\.", first)
 
@@ -231,7 +237,7 @@ def test_no_block_escapes_the_tests():
     """Blocks that are not run here are pictures, and what installs us; tests/mount/test_mount_steps.py runs the C and
     Perl, and test_mounting_page.py checks the lines for fstab and autofs.
     """
-    unpasted = [(page.name, *each) for page in PAGES for each in blocks_of(page) if each not in RUN[page.name]]
+    unpasted = [(name_of(page), *each) for page in PAGES for each in blocks_of(page) if each not in RUN[name_of(page)]]
     for name, kind, block in unpasted:
         if kind == "json":
             assert json.loads(block).keys() == {"key", "wav", "txt", "info"}

@@ -119,6 +119,7 @@ BROKEN = [
     (pages, {"docs/reading.md": "# Reading\n[a](#writing)\n# The end of it"}, ["docs/reading.md:2"]),
     (pages, {"docs/reading.md": "# Reading"}, ["README.md:3"]),
     (pages, {"docs/writing.md": ""}, ["README.md:1"]),
+    (pages, {"touchfs/x.py": module("see = 'docs/writing.md'")}, ["touchfs/x.py:2"]),
     (parameters, {"touchfs/__init__.py": "__all__ = ['Reader', 'read']\ndef read(): pass"}, ["touchfs/__init__.py:1"]),
     (parameters, {"touchfs/__init__.py": "def read(size):\n    'Read.'"}, ["touchfs/__init__.py:1"]),
     (parameters, {"touchfs/__init__.py": "def read(*, _size):\n    'Read.'"}, []),
