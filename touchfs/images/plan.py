@@ -14,7 +14,7 @@ from touchfs.catalog.table import DIRECTORY
 from touchfs.containers.shar.files import parse_name
 from touchfs.containers.tar.layout import TAR_SUFFIX
 from touchfs.core.errors import UsageError
-from touchfs.dataset import Dataset, Shard, counted
+from touchfs.dataset import Dataset, ListedShard, counted
 from touchfs.format.erofs.layout import DEVICES_MAX
 from touchfs.indexing.serving import first_reason
 from touchfs.registry.containers import SHAR, TAR
@@ -89,7 +89,12 @@ def plan_image(dataset: Dataset) -> ImagePlan:
     return ImagePlan(dataset, tuple(devices), tuple(planned), left_out)
 
 
-def _is_device(shard: Shard, path: str) -> bool:
+def why_no_image(shard: ListedShard) -> str:
+    """Why no file of a shard can be in an image, as what its files are of; "" if some may. Nothing of it is read."""
+    return "" if any(_is_device(shard, path) for path in shard.known.file_paths) else _why_not(shard)
+
+
+def _is_device(shard: ListedShard, path: str) -> bool:
     """True for a file of a shard that is a tar on this machine, and not compressed."""
     container = shard.known.container
     if not shard.known.file_paths[path].is_local:
@@ -102,7 +107,7 @@ def _is_device(shard: Shard, path: str) -> bool:
     return False
 
 
-def _why_not(shard: Shard) -> str:
+def _why_not(shard: ListedShard) -> str:
     known = shard.known
     if not all(fingerprint.is_local for fingerprint in known.files.values()):
         return "of remote shards"

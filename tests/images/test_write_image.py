@@ -18,6 +18,7 @@ from tars import write_tar
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.images.check import check_image
 from touchfs.images.image import write_image
+from touchfs.images.kept import find_or_make
 from touchfs.images.owners import ImageOwners, Permissions
 from touchfs.images.plan import plan_image
 from touchfs.indexing import open_dataset
@@ -149,6 +150,14 @@ def test_nothing_for_an_image(tmp_path):
         image_of(tmp_path)
 
 
+def test_more_tars_than_an_image_can_have(tmp_path, monkeypatch):
+    for number in range(3):
+        write_tar(tmp_path / f"{number}.tar", {"a.txt": b"a"})
+    monkeypatch.setattr("touchfs.images.plan.DEVICES_MAX", 2)
+    with pytest.raises(UsageError, match="3 tars are too many for one image, which can have 2: name fewer shards"):
+        image_of(tmp_path)
+
+
 def test_links_need_keys(tmp_path):
     write_tar(tmp_path / "a.tar", {"a.txt": b"a"})
     dataset = open_dataset(str(tmp_path))
@@ -216,3 +225,24 @@ def test_a_killed_writer_leaves_no_image(tmp_path):
         path.unlink(missing_ok=True)
         kill_before(operation, write_atomically, tmp_path / "data", path)
         assert not path.exists() or path.read_bytes() == whole
+
+
+def kept(source):
+    dataset = open_dataset(str(source))
+    image = find_or_make(plan_image(dataset), owners(dataset), by_key=False)
+    os.close(image.descriptor)
+    return Path(image.path), image.files
+
+
+def test_a_kept_image_survives_writers_that_are_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_tar(tmp_path / "data" / "a.tar", {"a.txt": b"a"})
+    path, files = kept(tmp_path / "data")
+    whole = path.read_bytes()
+    count = operations(kept, tmp_path / "data")
+    for operation in range(count):
+        for left in path.parent.glob(f"{path.stem}.erofs*"):
+            left.unlink()
+        kill_before(operation, kept, tmp_path / "data")
+        assert kept(tmp_path / "data") == (path, files)
+        assert path.read_bytes() == whole
