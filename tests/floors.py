@@ -27,7 +27,7 @@ FLOORS = {
     ),
     "library": (
         *("caches", "bulk", "stream", "verify", "node", "select", "tree"),
-        *("filesystem", "serve", "iterators", "library"),
+        *("filesystem", "serve", "iterators", "library", "images"),
     ),
     "peers": ("interop",),
     "commands": ("cli",),

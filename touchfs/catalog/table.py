@@ -134,6 +134,22 @@ class Table:
             raise self._damaged(row)
         return name
 
+    @property
+    def names(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of all names, and where that of each row begins; one more is where the last one ends.
+
+        Raises FormatError for names that cannot be ours, as `name`. Of a name without bytes it says nothing.
+        """
+        data, starts = np.frombuffer(self._data, np.uint8), np.asarray(self._starts).astype(np.int64)
+        text = bytes(self._data)
+        if starts[0] or starts[-1] > len(data) or (np.diff(starts) < 0).any():
+            raise self._damaged(0)
+        # A letter of several bytes is not in two names.
+        begins = data[starts[starts < len(data)]]
+        if ((begins & 0xC0) == 0x80).any() or not is_name(b"-" + text):
+            raise self._damaged(0)
+        return data, starts
+
     def extension(self, row: int) -> str:
         """Return the extension of a file of a sample: what follows the key and a dot, or ""."""
         size = self.suffix[row]

@@ -15,6 +15,7 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
 from touchfs.cli.mounted_dataset import BACKGROUND, TOUCH, WAIT, open_mounted
+from touchfs.cli.mounted_image import AUTO, ONLY, mount_image
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.seconds import Seconds
 from touchfs.cli.state_options import state_database_options
@@ -71,6 +72,13 @@ _logs = options_in("Logs and metrics")
 )
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
 @click.option("-d", "--trace", is_flag=True, help="-f, --log-level debug, and a line for each request on stderr.")
+@_serving(
+    "--kernel",
+    type=click.Choice([ONLY, AUTO]),
+    metavar="[=auto]",
+    help="Have Linux itself read the tars, by an image: as root, with no daemon and no control files. "
+    "auto: where that is possible.",
+)
 @_serving("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
 @_iterators(
     "--control",
@@ -151,6 +159,7 @@ def command(
     mountpoint: str,
     foreground: bool,
     trace: bool,
+    kernel: str | None,
     workers: int,
     control: str | None,
     noexec: bool,
@@ -308,6 +317,8 @@ def command(
         metrics=None if metrics is None else parse_address(metrics, public=metrics_public),
         modes=access.fixed(uid, gid, umask or 0, fmask, dmask) if is_fixed else access.DEFAULT_MODES,
     )
+    if kernel is not None and mount_image(request, read_options, kernel):
+        return 0
     status = mounting.mount(request, foreground=foreground or trace, wait_seconds=wait_timeout, say=announce)
     if not (foreground or trace):
         exit_at_once(status)

@@ -33,6 +33,8 @@ _REFUSED = {
     "remount": "unmount, and mount again; `touchfs reload` shows changed shards",
 }
 _ENVIRONMENT = "env."
+# What `--kernel` without a value is.
+KERNEL_ONLY = "--kernel=only"
 
 
 class MountCommand(Command):
@@ -40,6 +42,7 @@ class MountCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Sets the environment variables that `-o env.NAME=VALUE` names."""
+        args = [KERNEL_ONLY if each == "--kernel" else each for each in args]  # the next word is not its value
         if ctx.resilient_parsing:  # for a completion, no option has an effect
             return super().parse_args(ctx, args)
         found, *_ = self.make_parser(ctx).parse_args(list(args))
@@ -70,6 +73,9 @@ class MountCommand(Command):
                 found = [each for each in found if each[0] != _OPPOSITES[name]]
             elif name in options:
                 option = options[name]
+                if name == "kernel" and not has_value:
+                    found.append((name, KERNEL_ONLY))
+                    continue
                 if not (option.is_flag or has_value):
                     raise click.UsageError(f"-o {written} needs a value: {written}=VALUE")
                 found.append((name, f"{option.opts[-1]}={value}" if has_value else option.opts[-1]))

@@ -62,6 +62,8 @@ def command(mountpoint: str | None, as_json: bool, stats: bool, watch: bool, wai
         raise click.exceptions.Exit(1)
 
 
+# Changed files of a mount that are named.
+_CHANGED_SHOWN = 10
 # How the other kinds of health are printed, unless as they are called.
 _NO_PROBLEMS = {
     "no permission": "another user's",
@@ -73,6 +75,10 @@ _NO_PROBLEMS = {
 def _lines(status: MountStatus) -> list[str]:
     lines = [status.mountpoint, f"  source      {status.source}", f"  health      {_health(status)}"]
     info = status.info
+    if status.image is not None:
+        content = f"{counted(info['shards'], 'shard')}, {counted(info['files'], 'file')}"
+        lines += [f"  content     {content}", f"  since       {info['since']}", f"  image       {status.image}"]
+        return lines + [f"  changed     {path}" for path in info["changed"][:_CHANGED_SHOWN]]
     if not info:
         return lines
     content = f"{info['kind']}, {counts(info)}"

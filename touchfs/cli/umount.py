@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from touchfs.core.errors import MountError
+
+if TYPE_CHECKING:
+    from touchfs_mount.mountpoints.image_records import ImageRecord
+
+    from touchfs.posix.mounts import Mount
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +42,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     """
     from touchfs_mount.mounting.status import other_owner, touchfs_at, whole_at
     from touchfs_mount.mountpoints import control_place
+    from touchfs_mount.mountpoints.image_records import image_at
     from touchfs_mount.mountpoints.mountpoint import abort as abort_requests
     from touchfs_mount.mountpoints.mountpoint import resolve, unmount, wait_for_end
 
@@ -41,6 +50,9 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
 
     for mountpoint in mountpoints:
         path = resolve(mountpoint)
+        if (image := image_at(path)) is not None:
+            _unmount_image(*image, lazy=lazy or abort)
+            continue
         mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
@@ -53,7 +65,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         if lazy or abort:
             unmount(path, lazy=True)
         else:
-            _unmount_unused(path)
+            _unmount_unused(path, unmount)
         if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
             log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
         elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
@@ -63,10 +75,31 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
             control_place.clean_after(control)
 
 
-def _unmount_unused(path: str) -> None:
+def _unmount_image(mounted: Mount, record: ImageRecord, *, lazy: bool) -> None:
+    """Unmount an image, and forget what is known of it if it is mounted nowhere else."""
+    from touchfs_mount.mountpoints import image_records
+    from touchfs_mount.mountpoints.erofs import detach
+
+    from touchfs.posix.mounts import mounts
+
+    path = mounted.point
+    if lazy:
+        detach(path, lazy=True)
+    else:
+        _unmount_unused(path, detach)
+    if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
+        log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
+        return
+    image_records.remove(mounted.device)
+    if record.is_created:
+        with suppress(OSError):
+            os.rmdir(path)
+
+
+def _unmount_unused(path: str, unmount: Callable[[str], None]) -> None:
     """Unmount what no program uses, or MountError with the names of those that do."""
     from touchfs_mount.mounting.overlap import is_inside
-    from touchfs_mount.mountpoints.mountpoint import unmount, users
+    from touchfs_mount.mountpoints.mountpoint import users
 
     until = time.monotonic() + LOOK_SECONDS
     while True:

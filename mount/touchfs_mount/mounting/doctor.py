@@ -23,9 +23,12 @@ from touchfs.indexing.place import index_directory
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import state_directory
 from touchfs_mount.mounting.status import list_mounts
+from touchfs_mount.mountpoints.erofs import KIND
 
 # FUSE_NOTIFY_RESEND: a new worker gets the requests of a dead one.
 RESEND_KERNEL = (6, 9)
+# EROFS images in files, with files as devices.
+IMAGE_KERNEL = (6, 12)
 DESCRIPTORS = 65536
 # The smallest index or state takes less. Pseudo file systems such as /proc have no room at all.
 ROOM = 1 << 20
@@ -53,6 +56,7 @@ _ADVICE = {
     "does not answer": (Rating.BAD, "touchfs umount --abort"),
     "unreadable": (Rating.NOTE, "if this is no mount of touchfs, umount"),
     "hidden": (Rating.NOTE, "to see it, umount what is mounted over"),
+    "changed": (Rating.BAD, "its tars have changed, so mount it again after touchfs umount"),
 }
 
 
@@ -72,6 +76,7 @@ def check_machine(state_dir: str | None = None) -> Iterator[Finding]:
     yield _fusermount()
     yield _mount_helper()
     yield _kernel()
+    yield _images()
     yield _descriptors()
     yield _others()
     yield from _directories(state_dir)
@@ -120,6 +125,21 @@ def _kernel() -> Finding:
         found = f"Linux {release}: if a worker dies, the requests that it had fail"
         return Finding(Rating.NOTE, "kernel", found, "Linux 6.9 or later hands them to the next worker")
     return Finding(Rating.GOOD, "kernel", f"Linux {release}")
+
+
+def _images() -> Finding:
+    """Whether `touchfs mount --kernel` may work. What else it depends on, it tries itself."""
+    release = os.uname().release
+    subject, plain = "mount --kernel", "mount without --kernel"
+    if os.geteuid() != 0:
+        return Finding(Rating.NOTE, subject, "is root's alone", plain)
+    if tuple(map(int, re.findall(r"\d+", release)[:2])) < IMAGE_KERNEL:
+        return Finding(
+            Rating.NOTE, subject, f"needs Linux {'.'.join(map(str, IMAGE_KERNEL))}, and this is {release}", plain
+        )
+    if KIND not in _text("/proc/filesystems").split():
+        return Finding(Rating.NOTE, subject, "this kernel has no EROFS, or has not loaded it", "try `modprobe erofs`")
+    return Finding(Rating.GOOD, subject, f"Linux {release} has EROFS")
 
 
 def _descriptors() -> Finding:

@@ -150,7 +150,7 @@ def _serve(
             log_file = None if request.log.place is None else logs.open_log(request.log)
             with suppress(SourceError):
                 index_in_memory()  # before the fork: a reload may need it first, but ends before the mount does
-            dataset = _open(request)
+            dataset = open_source(request)
             if log_file is not None:
                 if background is not None:
                     background.detach(log_file)
@@ -227,7 +227,7 @@ def _clean_up(place: StorePlace) -> None:
         log.info("%s", error)
 
 
-def _open(request: MountRequest) -> Dataset:
+def open_source(request: MountRequest) -> Dataset:
     """Open the dataset. Raises MountError with the exit status for the error."""
     try:
         dataset = request.open_dataset(request.source)

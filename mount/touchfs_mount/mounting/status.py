@@ -18,8 +18,9 @@ from typing import Any
 from touchfs.core.errors import FormatError, MountError
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.threads import run_at_once
-from touchfs_mount.mountpoints import control_place
+from touchfs_mount.mountpoints import control_place, image_records
 from touchfs_mount.mountpoints.descriptors import serves
+from touchfs_mount.mountpoints.image_records import ImageRecord
 from touchfs_mount.mountpoints.mount_info import children, parse_info, zygotes
 from touchfs_mount.mountpoints.mountpoint import FILE_SYSTEM, mounted_at
 
@@ -50,6 +51,7 @@ PROBLEMS = {
     "dead": "dead: its daemon is gone; `touchfs umount --lazy` removes it",
     "does not answer": "does not answer; `touchfs umount --abort` ends it",
     "unreadable": "its .touchfs/info is missing, or none that touchfs writes",
+    "changed": "changed: tars under it are not what they were, so bytes may be wrong; unmount it, and mount it again",
 }
 
 
@@ -57,10 +59,11 @@ PROBLEMS = {
 class MountStatus:
     """One mount. `health` is "answers", "does not answer", "dead", "no permission", "hidden" if another file system is
     mounted over it, "not asked" if no process can be started for that, or "unreadable" if its `.touchfs/info` is
-    missing or none of touchfs.
+    missing or none of touchfs. A mount of the kernel's own, whose `image` is named, "answers" or is "changed".
 
     `read_ahead_kb` is the kernel's read-ahead. `workers` has the process ids of its workers, if they run in this pid
-    namespace and we may examine them. `info` is `.touchfs/info`, and empty unless the mount answers.
+    namespace and we may examine them. `info` is `.touchfs/info`, and empty unless the mount answers; of an image it has
+    `since`, `shards`, `files`, and the paths of tars that have `changed`.
     """
 
     mountpoint: str
@@ -69,6 +72,7 @@ class MountStatus:
     read_ahead_kb: int | None
     workers: tuple[int, ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
+    image: str | None = None
 
 
 def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -> list[MountStatus]:
@@ -81,13 +85,16 @@ def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -
     # One that hangs takes no time from the others.
     ask = partial(_answer, seconds=wait_seconds)
     answers = dict(zip(asked, run_at_once(ask, list(asked.values()), len(asked)), strict=True))
-    return [_status(each, *answers[each]) if each in answers else _hidden(each) for each in ours]
+    found = [_status(each, *answers[each]) if each in answers else _hidden(each) for each in ours]
+    return [*found, *(_image_status(*each) for each in image_records.listed(path))]
 
 
 def touchfs_at(path: str) -> Mount:
     """The mount of touchfs at a path, or a bind mount of a part of one. Raises MountError if none is reached there."""
     mounted = mounted_at(path)
     if mounted is None or mounted.kind != FILE_SYSTEM:
+        if mounted is not None and image_records.find(mounted) is not None:
+            raise MountError("this is a mount of the kernel's own, which has no daemon to ask", path=path)
         raise MountError("touchfs is not mounted here", path=path)
     return mounted
 
@@ -189,6 +196,13 @@ def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
     workers = [child for child in found if serves(child, mounted.device)]
     read_ahead = _read_ahead(mounted.device)
     return MountStatus(mounted.point, mounted.source, health, read_ahead, tuple(workers), info)
+
+
+def _image_status(mounted: Mount, record: ImageRecord) -> MountStatus:
+    changed = record.changed()
+    info = {"since": record.since, "shards": record.shards, "files": record.files, "changed": changed}
+    health = "changed" if changed else "answers"
+    return MountStatus(mounted.point, record.source, health, _read_ahead(mounted.device), info=info, image=record.image)
 
 
 def _hidden(mounted: Mount) -> MountStatus:

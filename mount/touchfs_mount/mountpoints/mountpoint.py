@@ -48,10 +48,7 @@ def mounted_at(path: str) -> Mount | None:
 
 
 def prepare(path: str) -> Claim:
-    """Make sure that `path` can be mounted on: an empty directory that is not a mount point.
-
-    Detaches a dead mount of touchfs, and creates a missing directory. Raises MountError with advice.
-    """
+    """Make sure that `path` can be mounted on by FUSE, as `claim_directory`. Raises MountError with advice."""
     if not os.path.exists("/dev/fuse"):
         raise MountError(
             "/dev/fuse is missing: run `modprobe fuse`, or give the container --device /dev/fuse --cap-add SYS_ADMIN",
@@ -65,6 +62,14 @@ def prepare(path: str) -> Claim:
         )
     if shutil.which("fusermount3") is None:
         raise MountError("fusermount3 is missing: install the package fuse3", exit_status=EXIT_NO_FUSE)
+    return claim_directory(path)
+
+
+def claim_directory(path: str) -> Claim:
+    """Make sure that `path` can be mounted on: an empty directory that is not a mount point.
+
+    Detaches a dead mount of touchfs, and creates a missing directory. Raises MountError with advice.
+    """
     mounted = mounted_at(path)
     if mounted is not None and mounted.kind == FILE_SYSTEM:
         if not is_dead(path):

@@ -1,0 +1,119 @@
+"""What is known of mounts of images, which have no daemon to ask: a file of root's for each, under the device's number.
+
+A number is used again after a mount has ended, however it did. So a record counts only while the file system there has
+the id that it had, which is made of the image's checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from touchfs.core.errors import TouchfsError
+from touchfs.posix.mounts import Mount, mounts, reached
+from touchfs.posix.trust import atomic_own_file, open_trusted
+from touchfs.source.fingerprint import Fingerprint
+from touchfs_mount.mountpoints.erofs import KIND
+
+_DIRECTORY = "/run/touchfs/images"
+_SUFFIX = ".json"
+_RECORD_MAX = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """A mounted image: the id of its file system, the dataset, the image, the time of the mount, and how many shards
+    and files it shows. `devices` has path, size, mtime in ns and inode of each tar. `is_created` is true if the mount
+    point was made for it.
+    """
+
+    file_system: int
+    source: str
+    image: str
+    since: str
+    shards: int
+    files: int
+    devices: list[tuple[str, int, int, int]]
+    is_created: bool
+
+    def changed(self) -> list[str]:
+        """The paths of tars that are not what they were: their bytes may be wrong, or missing."""
+        return [path for path, *known in self.devices if not _is_unchanged(path, *known)]
+
+
+def _is_unchanged(path: str, size: int, mtime_ns: int, inode: int) -> bool:
+    try:
+        return Fingerprint(size, mtime_ns, inode).matches(Fingerprint.of(os.stat(path)))
+    except OSError:
+        return False
+
+
+def write(device: str, record: ImageRecord) -> None:
+    """Write the record of a mount whose device has this number. Raises SourceError."""
+    for directory in (os.path.dirname(_DIRECTORY), _DIRECTORY):
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o755)
+            os.chmod(directory, 0o755)  # whatever the umask: `touchfs status` of others reads it
+    with atomic_own_file(_path(device)) as file:
+        file.write(json.dumps(asdict(record)).encode())
+        os.fchmod(file.fileno(), 0o644)
+
+
+def remove(device: str) -> None:
+    """Remove the record of a mount that has ended."""
+    with suppress(OSError):
+        os.unlink(_path(device))
+
+
+def clean() -> None:
+    """Remove the records of mounts that have ended in this mount namespace or with another one."""
+    there = {each.device for each in mounts() if each.kind == KIND}
+    with suppress(OSError):
+        for name in os.listdir(_DIRECTORY):
+            if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in there:
+                os.unlink(os.path.join(_DIRECTORY, name))
+
+
+def find(mounted: Mount) -> ImageRecord | None:
+    """The record of a mount; None if it is not one of ours."""
+    if mounted.kind != KIND or mounted.root != "/":
+        return None
+    with suppress(OSError, TouchfsError, ValueError, TypeError, RecursionError):
+        with open(open_trusted(_path(mounted.device)), "rb") as file:
+            record = _parse(json.loads(file.read(_RECORD_MAX)))
+        if record.file_system == os.statvfs(mounted.point).f_fsid:  # EROFS answers at once
+            return record
+    return None
+
+
+def image_at(path: str) -> tuple[Mount, ImageRecord] | None:
+    """The mounted image at a path, if it is one of ours."""
+    return next(listed(path), None)
+
+
+def listed(path: str | None = None) -> Iterator[tuple[Mount, ImageRecord]]:
+    """The mounted images that a program reaches, or that at a path."""
+    there = list(mounts())
+    for each in there:
+        if path in (None, each.point) and reached(each.point, there) == each and (record := find(each)) is not None:
+            yield each, record
+
+
+def _path(device: str) -> str:
+    return os.path.join(_DIRECTORY, device + _SUFFIX)
+
+
+def _parse(value: Any) -> ImageRecord:
+    """Raises TypeError or ValueError for what is not a record."""
+    types = {"file_system": int, "shards": int, "files": int, "is_created": bool, "devices": list}
+    known = {each.name for each in fields(ImageRecord)}
+    if not isinstance(value, dict) or value.keys() != known:
+        raise TypeError("not a record")
+    if not all(type(value[name]) is types.get(name, str) for name in known):
+        raise TypeError("a value is of another type")
+    devices = [(str(path), int(size), int(mtime), int(inode)) for path, size, mtime, inode in value["devices"]]
+    return ImageRecord(**{**value, "devices": devices})
