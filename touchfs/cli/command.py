@@ -9,6 +9,7 @@ from shlex import quote
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 # The key of a context whose command shows all options in its help.
 _ALL = "touchfs.help_all"
@@ -98,9 +99,13 @@ class Command(click.Command):
     def _words(self, ctx: click.Context, args: list[str]) -> dict[click.Argument, Any]:
         """What the parser has for each argument; None for no word."""
         found, *_ = self.make_parser(ctx).parse_args(list(args))
-        words = ((each, found.get(each.name)) for each in self.params if isinstance(each, click.Argument))
+        words = ((each, found.get(each.name)) for each in self._arguments)
         # For no word, versions of click have different values.
         return {each: value if value and isinstance(value, str | tuple) else None for each, value in words}
+
+    @property
+    def _arguments(self) -> list[click.Argument]:
+        return [each for each in self.params if isinstance(each, click.Argument)]
 
 
 class DatasetsCommand(Command):
@@ -109,8 +114,11 @@ class DatasetsCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments."""
         datasets, *others = self._words(ctx, args).values()
-        is_short = datasets is None and None not in others
-        return super().parse_args(ctx, [*args, "-"] if is_short else args)
+        if datasets is not None or None in others:
+            return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, [*args, "-"])
+        ctx.set_parameter_source(str(self._arguments[-1].name), ParameterSource.DEFAULT)
+        return rest
 
 
 def _is_folded(parameter: click.Parameter) -> bool:
