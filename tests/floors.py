@@ -12,7 +12,7 @@ import pytest
 
 FLOORS = {
     "formats": ("core", "format", "posix", "segments", "manifest"),
-    "bytes": ("source", "media", "store", "clusters", "features", "form", "catalog"),
+    "bytes": ("source", "media", "picture", "store", "clusters", "features", "form", "catalog"),
     "shards": (
         "containers",
         "tables",
