@@ -99,12 +99,12 @@ class Command(click.Command):
     def _words(self, ctx: click.Context, args: list[str]) -> dict[click.Argument, Any]:
         """What the parser has for each argument; None for no word."""
         found, *_ = self.make_parser(ctx).parse_args(list(args))
-        words = ((each, found.get(each.name)) for each in self._arguments)
+        words = ((each, found.get(each.name)) for each in self._positional)
         # For no word, versions of click have different values.
         return {each: value if value and isinstance(value, str | tuple) else None for each, value in words}
 
     @property
-    def _arguments(self) -> list[click.Argument]:
+    def _positional(self) -> list[click.Argument]:
         return [each for each in self.params if isinstance(each, click.Argument)]
 
 
@@ -117,7 +117,7 @@ class DatasetsCommand(Command):
         if datasets is not None or None in others:
             return super().parse_args(ctx, args)
         rest = super().parse_args(ctx, [*args, "-"])
-        ctx.set_parameter_source(str(self._arguments[-1].name), ParameterSource.DEFAULT)
+        ctx.set_parameter_source(str(self._positional[-1].name), ParameterSource.DEFAULT)
         return rest
 
 
