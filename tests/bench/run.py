@@ -28,6 +28,7 @@ BENCHMARKS = (
     "lance_caches",
     "nodes",
     "orders",
+    "training",
     "control_files",
     "fleet",
     "remount",
