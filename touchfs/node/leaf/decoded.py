@@ -9,6 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
 from touchfs.dataset.samples import Samples
@@ -36,6 +39,10 @@ class DecodedSamples:
     def fingerprint(self) -> str:
         """The fingerprint of the samples."""
         return self.samples.fingerprint
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """The length of each sample by the index."""
+        return self.samples.lengths(measure)
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -75,7 +75,8 @@ def _merge_batches(ranks: Ranks) -> State:
             raise UsageError(f"{ranks.where}: some ranks have begun epoch {ranks.epoch + 1}")
     else:
         position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
-    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages")}
+    units = {"units": left} if first.has("units") else {}
+    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages"), **units}
 
 
 def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
@@ -101,7 +102,7 @@ def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
 
 def _left(state: Saved) -> int:
     """Return how many positions an epoch, or its remainder, has."""
-    length = state.child("config").integer("length")
+    length = state.integer("units") if state.has("units") else state.child("config").integer("length")
     return ([length] + [left.size for left in remainders(length, _stages(state))])[-1]
 
 

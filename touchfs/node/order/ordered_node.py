@@ -6,12 +6,17 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.order.merge import merge_positions
+from touchfs.node.order.order import Order
 from touchfs.node.order.partitioned_node import PartitionedNode
 from touchfs.node.order.remainder import Stage, read_stage
 
@@ -23,6 +28,17 @@ class OrderedNode(PartitionedNode):
     def has_order(self) -> bool:
         """False if the order is that of the sources instead."""
         return True
+
+    def order_of(self, epoch: int) -> Order:
+        """Return the order of an epoch: some nodes have epochs of different lengths."""
+        return self.order
+
+    def lengths_at(self, ordinals: NDArray[np.int64], epoch: int, measure: str) -> NDArray[np.int64]:
+        """Return the lengths of the samples at these ordinals in an epoch (`touchfs.core.measure`), shape `(n,)`.
+
+        Raises UsageError if nothing tells them.
+        """
+        raise UsageError(f"no index tells the lengths of the items of a {kind_of(self)}: open a dataset of shards")
 
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
@@ -59,7 +75,7 @@ class OrderedNode(PartitionedNode):
 
     def total_progress(self, state: State) -> tuple[int, int | None]:
         saved = Saved(state)
-        size = self.order.left(_stages_of(saved))
+        size = self.order_of(saved.integer("epoch")).left(_stages_of(saved))
         part, own = self.order.partition.resumed(saved, size)
         return part.before + own, part.before + part.count(size)
 
@@ -72,12 +88,13 @@ class OrderedNode(PartitionedNode):
         if isinstance(iteration, OrderIteration):
             ordinals = iteration.seen()
         else:  # at the end of its epoch
-            ordinals = self.order.ordinals(iteration.epoch, (), self.order.partition, 0)
+            order = self.order_of(iteration.epoch)
+            ordinals = order.ordinals(iteration.epoch, (), order.partition, 0)
         return (self.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
-        return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
+        return OrderIteration(self, epoch, own=self.order_of(epoch).own(self.ordinal_of(token), epoch)).state()
 
     def __len__(self) -> int:
         """Return how many ordinals this rank visits in an epoch."""
@@ -92,10 +109,11 @@ class OrderIteration(Iteration):
     def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
         super().__init__(node, epoch)
         self.stages = _stages_of(saved)
-        self._size = node.order.left(self.stages)
-        part = node.order.partition
-        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self._size)
-        self._ordinals = node.order.ordinals(epoch, self.stages, self._part, self.own)
+        self._order = node.order_of(epoch)
+        self.size = self._order.left(self.stages)
+        part = self._order.partition
+        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self.size)
+        self._ordinals = self._order.ordinals(epoch, self.stages, self._part, self.own)
 
     def walk(self) -> Iterator[Pair]:
         pair_at, epoch = self.node.pair_at, self.epoch
@@ -111,10 +129,10 @@ class OrderIteration(Iteration):
 
     def seen(self) -> Iterator[int]:
         """Yield the ordinals before the position."""
-        return self.node.order.seen(self.epoch, self.stages, self._part, self.own)
+        return self._order.seen(self.epoch, self.stages, self._part, self.own)
 
     def position(self) -> State:
-        return {**self._part.state(self.own, self._size), "stages": [stage.as_json() for stage in self.stages]}
+        return {**self._part.state(self.own, self.size), "stages": [stage.as_json() for stage in self.stages]}
 
 
 def _stages_of(saved: Saved) -> list[Stage]:
