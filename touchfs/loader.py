@@ -10,13 +10,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
-from touchfs.node.core.iterator_node import kind_of
+from touchfs.node.batch.length_batcher import LazyLengthBatcher
+from touchfs.node.core.description import recorded
+from touchfs.node.core.iterator_node import kind_of, resolve_iterator_source
 from touchfs.node.core.pair_node import EXTEND
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.merge import merge_states
@@ -57,28 +60,33 @@ class BatchLoader:
         options: dict[str, Any],
     ) -> None:
         node = ordered_node(graph)
-        if node.is_part:
-            raise UsageError("the set is one rank's already: give rank and world_size to the loader alone")
         order = node.order
+        self._of_units = isinstance(node, LazyLengthBatcher)
+        if order.partition.world_size > 1 or (node.is_part and not self._of_units):
+            raise UsageError("the set is one rank's already: give rank and world_size to the loader alone")
         lanes = 1 if order.window is None else order.window.lanes
         self.batches = GlobalBatches(each * world_size, rank, world_size, order.partition.tail, lanes)
         self._graph = graph
         self._node = node
         self._order = node.config()
-        self._size = order.size
+        if self._of_units:
+            collate = partial(_collated_each, collate)
         self._options = {**options, "batch_size": each, "num_workers": num_workers, "collate_fn": collate}
         self._epoch, self._position, self._stages = next_position(graph)
+        self._size(self._epoch, self._stages)  # raises of lengths that do not fit before a pass begins
         self._has_begun = False
+        self._untaken = 0
 
     def __len__(self) -> int:
-        """The number of batches in a pass over a whole epoch."""
-        return -(-self.batches.count(self._size) // (self.batches.size // self.batches.world_size))
+        """The number of batches in a pass over a whole epoch: of batches by length, over the one that is next."""
+        items = self.batches.count(self._size(self._epoch, []))
+        return items if self._of_units else -(-items // (self.batches.size // self.batches.world_size))
 
     def __iter__(self) -> Iterator[Any]:
         if self._has_begun:  # a pass that was left
             self._begin_next()
         self._has_begun = True
-        batches, size = replace(self.batches, since=self._position), self._size_of(self._stages)
+        batches, size = replace(self.batches, since=self._position), self._size(self._epoch, self._stages)
         if self._stages:
             graph, state = at_position(self._graph, self._epoch, batches, self._stages)
             dataset = NodeIterableDataset(graph, state=state)
@@ -87,18 +95,27 @@ class BatchLoader:
             dataset.set_epoch(self._epoch)
         for batch in DataLoader(dataset, **self._options):
             self._position = min(self._position + self.batches.size, size)
-            yield batch
+            if not self._of_units:
+                yield batch
+                continue
+            for number, unit in enumerate(batch, 1):
+                self._untaken = len(batch) - number
+                yield unit
         self._begin_next()
         self._has_begun = False
 
     def _begin_next(self) -> None:
-        self._epoch, self._position, self._stages = self._epoch + 1, 0, []
-
-    def _size_of(self, stages: list[State]) -> int:
-        return size_after(self._size, read_stages(Saved({"stages": stages})))
+        self._epoch, self._position, self._stages, self._untaken = self._epoch + 1, 0, [], 0
 
     def state_dict(self) -> State:
-        """Return where the batch after the last one that was taken begins: the same on all ranks."""
+        """Return where the batch after the last one that was taken begins: the same on all ranks.
+
+        Raises UsageError within a global batch, of which this rank takes several batches by length.
+        """
+        if self._untaken:
+            raise UsageError(
+                f"{self._untaken} batches of a global batch are left to take: save between two global batches"
+            )
         return {
             "touchfs_loader": VERSION,
             "epoch": self._epoch,
@@ -131,11 +148,16 @@ class BatchLoader:
             warnings.warn(
                 f"the state is of global batches of {before}, which go on in {self.batches.size}", stacklevel=2
             )
+        epoch = saved.integer("epoch")
         stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
-        self._node.left_of(saved.integer("epoch"), read_stages(Saved({"stages": stages})))  # or refuse it here
-        self._epoch, self._position = saved.integer("epoch"), saved.integer("position", self._size_of(stages))
-        self._stages = stages
-        self._has_begun = False
+        self._node.left_of(epoch, read_stages(Saved({"stages": stages})))  # or refuse it here
+        position = saved.integer("position", self._size(epoch, stages))
+        self._epoch, self._position, self._stages = epoch, position, stages
+        self._has_begun, self._untaken = False, 0
+
+    def _size(self, epoch: int, stages: list[State]) -> int:
+        """How many positions an epoch has, or what is left of it after stages."""
+        return size_after(self._node.order_of(epoch).size, read_stages(Saved({"stages": stages})))
 
     def _extended(self, saved: Saved) -> Saved:
         before = {
@@ -206,6 +228,9 @@ def loader(
     num_workers: int = 0,
     *,
     global_batch: int | None = None,
+    max_duration: float | None = None,
+    max_tokens: int | None = None,
+    pack: bool = False,
     rank: int | None = None,
     world_size: int | None = None,
     collate_fn: Collate | None = None,
@@ -218,6 +243,17 @@ def loader(
     if (rank is None) != (world_size is None):
         raise UsageError("give rank and world_size, or none of them")
     rank, world_size = rank_of_process() if rank is None or world_size is None else (rank, world_size)
+    if max_duration is not None or max_tokens is not None or pack:
+        tail = ordered_node(graph).order.partition.tail
+        graph = LazyLengthBatcher(graph, max_duration, max_tokens, pack, tail=tail, global_batch=global_batch)
+    if isinstance(units := find_ordered_node(graph), LazyLengthBatcher):
+        if batch_size is not None:
+            raise UsageError("the items are batches by length already: leave out batch_size")
+        global_batch = global_batch or units.global_batch or world_size
+        each = GlobalBatches(global_batch, rank, world_size).size // world_size
+        if collate_fn is None:
+            collate_fn = _collated if recorded(resolve_iterator_source(graph)) is units else _converted
+        return BatchLoader(graph, each, rank, world_size, num_workers, collate_fn, options)
     if global_batch is not None:
         if batch_size is not None:
             raise UsageError("batch_size is a rank's part of global_batch: give one of them")
@@ -227,6 +263,10 @@ def loader(
     if batch_size is not None and (global_batch is not None or find_ordered_node(graph) is not None):
         return BatchLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
     return ItemLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
+
+
+def _collated_each(collate: Collate, items: list[Any]) -> list[Any]:
+    return list(map(collate, items))
 
 
 def _collated(items: list[Any]) -> Any:

@@ -424,6 +424,9 @@ class OpenDataset(Described, Exports, Generic[T]):
         num_workers: int = 0,
         *,
         global_batch: int | None = None,
+        max_duration: float | None = None,
+        max_tokens: int | None = None,
+        pack: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
         collate_fn: Callable[[list[T]], Any] | None = None,
@@ -437,6 +440,10 @@ class OpenDataset(Described, Exports, Generic[T]):
         batch. What becomes of a short last batch, `shuffle(tail=…)` says. `rank` and `world_size` are those of
         torch.distributed, or RANK and WORLD_SIZE in the environment, if they are not given.
 
+        With `max_duration` in seconds, or `max_tokens`, batches have as many samples of like length as fit, padded to
+        the longest; with `pack` as many as fit one behind the other. `global_batch` then counts such batches, by
+        default one for each rank (docs/orders.md, "Batches by length").
+
         After `filter`, and without a batch size, the loader is torchdata's: it resumes exactly with the same number of
         workers. Without a batch size items come one by one, such as the batches of `batch`. `collate_fn` makes a batch
         of a list of items: by default, samples stay in a list, and others are put together as PyTorch does. It begins
@@ -447,13 +454,17 @@ class OpenDataset(Described, Exports, Generic[T]):
         """
         from touchfs.loader import loader
 
-        if self._steps.have_batches and (batch_size is not None or global_batch is not None):
+        given = batch_size, global_batch, max_duration, max_tokens
+        if self._steps.have_batches and any(each is not None for each in given):
             raise UsageError("the items of the set are batches already: leave out batch_size")
         return loader(
             self.data,
             batch_size,
             num_workers,
             global_batch=global_batch,
+            max_duration=max_duration,
+            max_tokens=max_tokens,
+            pack=pack,
             rank=rank,
             world_size=world_size,
             collate_fn=collate_fn,

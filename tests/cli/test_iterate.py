@@ -14,6 +14,8 @@ from command import TOUCHFS
 from range_server import SlowReplies, range_server
 from tars import write_tar
 
+import touchfs as touchfs_library
+
 
 def lines(text, *arguments, **options):
     return text("iterate", *arguments, **options).splitlines()
@@ -278,7 +280,7 @@ def test_a_state_goes_on_over_a_dataset_that_has_grown(here, touchfs, text):
     (here / "d" / "a.tar").unlink()
     write_tar(here / "d" / "c.tar", {f"c{number}.txt": b"x" for number in range(3)})
     done = touchfs("iterate", *order, "--resume", "one")
-    assert done.returncode == 1 and done.stderr.startswith(
+    assert done.returncode == 2 and done.stderr.startswith(
         b"touchfs: one: state was saved with length = 10, here it is 8"
     )
     assert b"--extend" in done.stderr
@@ -294,3 +296,36 @@ def test_a_state_goes_on_over_a_dataset_that_has_grown(here, touchfs, text):
     assert sorted(lines(text, *order, "--until", "two")) == sorted(seen)
     done = touchfs("iterate", *order, "--extend")
     assert (done.returncode, done.stderr) == (2, b"touchfs: --extend is for a state: give --resume, too\n")
+
+
+def test_batches_by_length(shards, here, text, touchfs):
+    """An empty line ends each, and what is counted are batches."""
+    seconds = {sample.first_path().decode(): sample.duration for sample in touchfs_library.open(shards)}
+    limit = 2.5 * max(seconds.values())
+    order = ("--shuffle", "7", "--max-duration", f"{limit}")
+    batches = [batch.split("\n") for batch in text("iterate", shards, *order).removesuffix("\n").split("\n\n")]
+    assert sorted(chain.from_iterable(batches)) == sorted(seconds) and 3 < len(batches) < 8
+    assert all(len(batch) * max(map(seconds.__getitem__, batch)) <= limit for batch in batches)
+    first = lines(text, shards, *order, "--take", "2", "--save-state", here / "state")
+    assert first == [*batches[0], "", *batches[1]]
+    assert lines(text, shards, *order, "--until", here / "state") == first
+    ranks = [
+        lines(text, shards, *order, "--resume", here / "state", "--rank", rank, "--world-size", "2", "--tail", "keep")
+        for rank in "01"
+    ]
+    assert ranks[0][: len(batches[2])] == batches[2] and ranks[1][: len(batches[3])] == batches[3]
+    packed = [json.loads(line) for line in lines(text, shards, *order, "--pack", "--format", "json")]
+    assert len(packed) == len(seconds)
+    of_each = {number: [line["token"] for line in packed if line["batch"] == number] for number in range(99)}
+    assert [token for tokens in of_each.values() for token in tokens] == [line["token"] for line in packed]
+    whole = [sample.duration for sample in touchfs_library.open(shards)]
+    assert all(sum(whole[token] for token in tokens) <= limit for tokens in of_each.values())
+    made = touchfs("iterate", shards, *order, "--repeat", "2", "--format", "tar").stdout
+    with tarfile.open(fileobj=io.BytesIO(made)) as tar:
+        assert sum(name.endswith(".wav") for name in tar.getnames()) == 2 * len(seconds)
+    done = touchfs("iterate", shards, "--max-duration", "0.1", "--progress", "plain")
+    assert done.returncode == 2 and b"leave such samples out with where duration <= 0.1\n" in done.stderr
+    done = touchfs("iterate", shards, *order, "--progress", "plain")
+    assert b"forming batches: 10 of 10 samples" in done.stderr
+    done = touchfs("iterate", shards, "--pack")
+    assert (done.returncode, b"give max_duration or max_tokens" in done.stderr) == (2, True)

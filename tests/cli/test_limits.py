@@ -249,7 +249,7 @@ def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs, here):
 
 
 def test_convert_refuses_what_decodes_to_too_much(shar, touchfs, here):
-    arguments = ["convert", shar, "out", "--to", "touch", "--max-decoded", "50M"]
+    arguments = ["convert", shar, "out", "--to", "touchnet", "--max-decoded", "50M"]
     done, megabytes = peak(here, INSTALLED, *arguments)
     assert done.returncode == 1
     assert (

@@ -20,7 +20,7 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
-from touchfs.node import LazyIndexedManifestIterator, LazyMixture, collect_state_dict
+from touchfs.node import LazyIndexedManifestIterator, LazyLengthBatcher, LazyMixture, collect_state_dict
 from touchfs.store.store import StateStore
 from touchfs.view.plan import parse_plan
 
@@ -62,6 +62,10 @@ def segments(source: Path) -> SampleSet:
 
 def merged(source: Path) -> SampleSet:
     return SampleSet(LazyIndexedManifestIterator(MergedSamples(open_dataset(os.fspath(source)), parse_plan(PLAN))))
+
+
+def by_length(samples: Any, seconds: float, **options: Any) -> SampleSet:
+    return SampleSet(LazyLengthBatcher(samples, seconds, **options))
 
 
 # The spec, and each way to say the same with methods.
@@ -126,6 +130,18 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
             ).repeat(2)
         ],
     ),
+    "batches by length": (
+        {"shuffle": 7, "window": 5, "max_duration": 0.4, **BATCHES},
+        [lambda s: by_length(whole(s).shuffle(7, window=5), 0.4, rank=1, world_size=3, tail="pad", global_batch=6)],
+    ),
+    "packed segments, repeated": (
+        {"select": "segments", "shuffle": 7, "repeat": 2, "max_duration": 0.02, "pack": True},
+        [lambda s: by_length(segments(s).shuffle(7), 0.02, pack=True).repeat(2)],
+    ),
+    "a packed mixture": (
+        {"mux": [{"shuffle": 2}, {"select": "segments"}], "weights": [3, 1], "max_duration": 0.4, "pack": True},
+        [lambda s: by_length(LazyMixture(whole(s).shuffle(2), segments(s), weights=[3, 1]), 0.4, pack=True)],
+    ),
     "segments": ({"select": "segments", "shuffle": 7}, [lambda s: segments(s).shuffle(7)]),
     "merged": ({"select": f"merged/{PLAN}", "shuffle": 7}, [lambda s: merged(s).shuffle(7)]),
 }
@@ -140,8 +156,9 @@ def taken(iterators: Iterators, iterator: int, count: int) -> list[str]:
 def items(samples: SampleSet) -> Iterator[str]:
     """As `next` tells them. An empty text ends an epoch; the one after it begins the next."""
     while True:
-        for sample in samples:
-            yield sample.first_path().decode()
+        for item in samples:
+            batch = item if isinstance(item, list) else [item]
+            yield "\n".join(sample.first_path().decode() for sample in batch)
         yield ""
 
 

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from itertools import islice, zip_longest
 
+import numpy as np
 import pytest
 import torch
+from megatron import UINT16, write_prefix
 from torch.utils.data import DataLoader
+from touchnet import write_speech
 
 import touchfs
 from touchfs.core.errors import TouchfsError, UsageError
@@ -173,6 +176,85 @@ def test_a_mixture_is_loaded_in_batches(ds):
     for each in loaders:
         each.load_state_dict(before.state_dict())
     assert seen + joined(steps(loaders)) == whole
+
+
+SECONDS = [0.05 * (1 + number * 7 % 11) for number in range(26)]
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory):
+    source = tmp_path_factory.mktemp("speech") / "x"
+    write_speech(
+        source, [({"key": f"s{i:02d}", "sample_rate": 8000}, bytes(int(16000 * s))) for i, s in enumerate(SECONDS)]
+    )
+    return touchfs.open(source)
+
+
+def seconds_of(sample: Sample) -> tuple[int, float]:
+    return sample.ordinal, sample.duration
+
+
+@pytest.mark.parametrize(("pack", "workers"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.variant)])
+def test_batches_by_length_do_not_depend_on_ranks_and_workers(speech, pack, workers):
+    """Each takes two global batches of four, and others go on with its state."""
+    samples = speech.shuffle(7, tail="pad").map(seconds_of)
+    limit = {"max_duration": 0.6, "pack": pack, "collate_fn": list}
+    alone = samples.loader(**limit)
+    batches = [*alone]
+    assert len(batches) == len(samples.loader(**limit)) and [*alone] != batches
+    assert sorted(number for batch in batches for number, _ in batch) == list(range(26))
+    for batch in batches:
+        lengths = [seconds for _, seconds in batch]
+        assert (sum(lengths) if pack else len(lengths) * max(lengths)) <= 0.6 + 1e-6
+    padded = [batches[i % len(batches)] for i in range(-(-len(batches) // 4) * 4)]
+    state, seen = None, []
+    for ranks in (1, 2, 4):
+        loaders = loaders_of_ranks(samples, ranks, workers, global_batch=4, **limit)
+        if state is not None:
+            for each in loaders:
+                each.load_state_dict(state)
+        parts = [list(islice(one, 4 // ranks)) for one in loaders]
+        seen += joined(parts)
+        states = [json.loads(json.dumps(one.state_dict())) for one in loaders]
+        assert all(one == states[0] for one in states)
+        state = states[0]
+    assert seen == padded[:12] and state["position"] == 12
+    last = samples.loader(global_batch=4, **limit)
+    last.load_state_dict(state)
+    assert [*last] == padded[12:]
+
+
+def test_a_state_within_a_global_batch_is_refused(speech):
+    samples = speech.shuffle(7)
+    loader = samples.loader(max_duration=1.0, global_batch=2)
+    batches = iter(loader)
+    assert all(isinstance(sample, Sample) for sample in next(batches))
+    with pytest.raises(UsageError, match="1 batches of a global batch are left to take"):
+        loader.state_dict()
+    next(batches)
+    assert loader.state_dict()["position"] == 2
+    with pytest.raises(UsageError, match=r"and a batch at most 0.4: .* where duration <= 0.4"):
+        samples.loader(max_duration=0.4)
+    short = samples.where("duration <= 0.4").loader(max_duration=0.4)
+    assert sum(map(len, short)) == sum(seconds <= 0.4 for seconds in SECONDS)
+    with pytest.raises(UsageError, match="give max_duration or max_tokens"):
+        samples.loader(pack=True)
+    with pytest.raises(UsageError, match="leave out batch_size"):
+        samples.loader(4, max_duration=1.0)
+
+
+def test_tokens_are_packed(tmp_path):
+    lengths = [3, 8, 5, 1, 7, 4, 2, 6]
+    write_prefix(tmp_path / "text", UINT16, [np.arange(length, dtype=np.uint16) for length in lengths])
+    samples = touchfs.open(tmp_path / "text.idx")
+    batches = [[len(sample.array()) for sample in batch] for batch in samples.loader(max_tokens=10, pack=True)]
+    assert batches == [[3, 5, 2], [8, 1], [7], [4, 6]]
+    two = (samples + samples[:4]).where("ordinal != 1").loader(max_tokens=10, pack=True)
+    assert sorted(len(sample.array()) for batch in two for sample in batch) == [1, 1, 2, 3, 3, 4, 5, 5, 6, 7]
+    with pytest.raises(UsageError, match="sample 1 has 8 tokens, and a batch at most 7: give a larger max_tok"):
+        samples.loader(max_tokens=7)
+    with pytest.raises(UsageError, match="sample 0 has no length in seconds that the index knows"):
+        samples.loader(max_duration=7)
 
 
 def test_what_has_no_global_batches_says_so(ds):

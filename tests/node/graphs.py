@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 from node import data
+from numpy.typing import NDArray
 
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
@@ -22,6 +24,7 @@ from touchfs.node import (
     LazyInterleavedIterator,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
+    LazyLengthBatcher,
     LazyManifestIterator,
     LazyMapper,
     LazyMixture,
@@ -66,6 +69,9 @@ class Things:
 
     def __len__(self) -> int:
         return self.count
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        return 1 + np.arange(self.count) * 5 % 4
 
     def __getitem__(self, ordinal: int) -> Thing:
         self.made.append(ordinal)
@@ -146,6 +152,10 @@ GRAPHS: dict[str, Make] = {
         shuffled, 15, rank=1, world_size=2, partition="batches", global_batch=4
     ),
     "leaf, in windows": partial(shuffled, 15, window=6, lanes=2),
+    "batches by length": lambda: LazyLengthBatcher(LazyMapper(shuffled(15), text), max_tokens=6, span=8),
+    "packed batches of one rank of two": lambda: LazyLengthBatcher(
+        shuffled(15), max_tokens=6, pack=True, span=8, rank=1, world_size=2, global_batch=4, tail="pad"
+    ),
     "mixture": lambda: LazyMixture(shuffled(), LazyMapper(leaf(3), text), weights={0: [3, 1], 5: [1, 1]}, seed=2),
     "mixture that stops": lambda: LazyMixture(shuffled(), leaf(3), weights=[1, 2], end="stop"),
     "leaf, a padded block": partial(shuffled, 10, rank=2, world_size=3, partition="block", tail="pad"),

@@ -34,6 +34,7 @@ from touchfs.node import (
     LazyIteratorChain,
     LazyIteratorMultiplexer,
     LazyJsonlIterator,
+    LazyLengthBatcher,
     LazyManifestIterator,
     LazyMapper,
     LazyMixture,
@@ -155,6 +156,9 @@ INDEXED: dict[str, Callable[[Random], Any]] = {
         LazyMapper(_leaf_of(r, 3), Part),
         weights=[r.randrange(1, 4), 1],
         end=r.choice(["repeat", "stop"]),
+    ),
+    "batches by length": lambda r: LazyMapper(
+        LazyLengthBatcher(_leaf_of(r, 9), max_tokens=6, pack=r.random() < 0.5, span=r.randrange(1, 9)), Part
     ),
     "shar": lambda r: LazyIndexedSharIterator(in_dir=data.shar_directory(), shuffle=r.random() < 0.5),
 }

@@ -189,10 +189,10 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
 @pytest.mark.parametrize(
     ("sources", "options", "why"),
     [
-        ([LazyFilter(range(3), bool)], {}, "a LazyFilter has none: mix datasets"),
+        ([LazyFilter(range(3), bool)], {}, "a LazyFilter has none: take datasets"),
         ([[1, 2]], {}, "a list has none"),
         ([LazyIteratorChain(source(3), source(3))], {}, "has none"),
-        ([source(4, rank=1, world_size=2)], {}, "give rank and world_size to the mixture"),
+        ([source(4, rank=1, world_size=2)], {}, "give rank and world_size to what is above it"),
         ([source(3), source(0)], {}, "a source of a mixture is empty: leave it out"),
         ([], {}, "a weight for each source, 1 to 1024: 0 are for 0"),
         ([source(3)], {"weights": [1, 1]}, "2 are for 1"),

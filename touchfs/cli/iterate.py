@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import click
@@ -15,13 +16,16 @@ import click
 from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
+from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.selection_options import selection_options
 from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.progress import ProgressTotal, listening
 from touchfs.core.token import Token
 from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
 from touchfs.node.order.partition import KEEP, TAILS
 
 Pairs = Iterator[tuple[Token, Any]]
+Writer = Callable[[Pairs, BinaryIO], None]
 # Samples whose files are fetched before they are written.
 PREFETCHED = 16
 
@@ -51,6 +55,15 @@ PREFETCHED = 16
     metavar="N",
     help="Samples of a batch, of which processes take parts. [default: that of the state; else they take turns]",
 )
+@click.option(
+    "--max-duration",
+    type=float,
+    metavar="SECONDS",
+    help="Write batches of samples of like length, padded of so many seconds at most. An empty line ends each, or its "
+    "number is in the JSON. --take and --global-batch count batches.",
+)
+@click.option("--max-tokens", type=int, metavar="N", help="The same, of so many tokens at most.")
+@click.option("--pack", is_flag=True, help="Put samples of a batch one behind the other, without padding.")
 @click.option("--epoch", type=click.IntRange(0), help="First epoch, 0 by default.")
 @click.option("--repeat", type=click.IntRange(1), metavar="N", help="Treat N successive epochs as one.")
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
@@ -84,6 +97,9 @@ def command(
     world_size: int,
     tail: str,
     global_batch: int | None,
+    max_duration: float | None,
+    max_tokens: int | None,
+    pack: bool,
     epoch: int | None,
     repeat: int | None,
     take: int | None,
@@ -136,36 +152,42 @@ def command(
         check_strictly(dataset)
     samples = Selector(dataset, survivors_directory()).select(select, where)
     warn_of_errors(samples.dataset, repeated_options())
+    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "tail": tail, "global_batch": global_batch}
+    order = {**ranks, "partition": "stride" if global_batch is None else BATCHES}
+    by_length = pack or max_duration is not None or max_tokens is not None
     graph: Any = node.LazyIndexedManifestIterator(
         samples,
         seed is not None,
         seed or 0,
-        rank=rank,
-        world_size=world_size,
-        partition="stride" if global_batch is None else BATCHES,
-        tail=tail,
-        global_batch=global_batch,
         window=None if window is None else samples_in(int(window) if window.isdecimal() else window, samples),
         lanes=lanes,
+        **({} if by_length else order),
     )
+    if by_length:
+        graph = node.LazyLengthBatcher(graph, max_duration, max_tokens, pack, **ranks)
     if repeat is not None:
         graph = node.LazyRepeater(graph, repeat)
-    if resume is not None:
-        if extend and state is not None:
-            state = _extended(graph, state, resume)
-            node.restore_state_dict(graph, state)
-        else:
-            node.load_state(graph, resume)
-        if graph.state_dict().get("ended"):  # the call before this one has told so
-            list(graph.pairs())
-    elif epoch is not None:
-        graph.load_state_dict(graph.begin(epoch).state())
+    with _shown_progress(len(samples)) if by_length else nullcontext():
+        if resume is not None:
+            if extend and state is not None:
+                state = _extended(graph, state, resume)
+                node.restore_state_dict(graph, state)
+            else:
+                node.load_state(graph, resume)
+            if graph.state_dict().get("ended"):  # the call before this one has told so
+                list(graph.pairs())
+        elif epoch is not None:
+            graph.load_state_dict(graph.begin(epoch).state())
+        pairs = graph.pairs() if until is None or state is None else graph.seen(state["state"])
     output = sys.stdout.buffer
     write = _WRITERS[kind]
     if extension is not None:
         write = partial(_write_paths, path_of=partial(path_of, extension=extension))
-    pairs = graph.pairs() if until is None or state is None else graph.seen(state["state"])
-    write(((token, make()) for token, make in islice(pairs, take)), output)
+    items = ((token, make()) for token, make in islice(pairs, take))
+    if by_length:
+        _write_batches(items, output, kind, write, is_repeated=repeat is not None)
+    else:
+        write(items, output)
     output.flush()
     if save_state is not None:
         node.save_state(graph, save_state)
@@ -184,6 +206,35 @@ def _extended(graph: Any, state: Any, path: str) -> Any:
     return state
 
 
+@contextmanager
+def _shown_progress(samples: int) -> Iterator[None]:
+    """Show how far the pass over the lengths of all samples is."""
+    with (
+        progress_bar("forming batches", SAMPLES) as progress,
+        ProgressTotal(progress, samples) as total,
+        listening(total.add, samples),
+    ):
+        yield
+
+
+def _write_batches(batches: Pairs, output: BinaryIO, kind: str, write: Writer, is_repeated: bool) -> None:
+    in_batches = (_samples_of(token, samples, is_repeated) for token, samples in batches)
+    if kind == "tar":
+        write(chain.from_iterable(in_batches), output)
+        return
+    for number, pairs in enumerate(in_batches):
+        if kind == "json":
+            _write_json(pairs, output, number)
+        else:
+            write(pairs, output)
+            output.write(b"\n")
+
+
+def _samples_of(token: Any, samples: list[Any], is_repeated: bool) -> Pairs:
+    tokens = [(token[0], each) for each in token[1]] if is_repeated else token
+    return zip(tokens, samples, strict=True)
+
+
 def _write_paths(pairs: Pairs, output: BinaryIO, path_of: Callable[[Any], bytes] | None = None) -> None:
     for _, sample in pairs:
         for extension in islice(sample, 1):
@@ -191,7 +242,7 @@ def _write_paths(pairs: Pairs, output: BinaryIO, path_of: Callable[[Any], bytes]
             output.write(path + b"\n")
 
 
-def _write_json(pairs: Pairs, output: BinaryIO) -> None:
+def _write_json(pairs: Pairs, output: BinaryIO, batch: int | None = None) -> None:
     for token, sample in pairs:
         record = {
             "token": token,
@@ -200,6 +251,8 @@ def _write_json(pairs: Pairs, output: BinaryIO) -> None:
             "ordinal": sample.ordinal,
             "files": {extension: sample.path(extension) for extension in sample},
         }
+        if batch is not None:
+            record["batch"] = batch
         output.write(json.dumps(record).encode() + b"\n")
 
 
@@ -225,4 +278,4 @@ def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
     output.write(end_of_archive(size))
 
 
-_WRITERS: dict[str, Callable[[Pairs, BinaryIO], None]] = {"paths": _write_paths, "json": _write_json, "tar": _write_tar}
+_WRITERS: dict[str, Writer] = {"paths": _write_paths, "json": _write_json, "tar": _write_tar}

@@ -23,8 +23,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.columns import take
+from touchfs.catalog.table import Table
 from touchfs.core.errors import FormatError
 from touchfs.core.location import Location
+from touchfs.core.measure import SECONDS, TOKENS, UNKNOWN
 from touchfs.core.names import REPORT, hex_digest
 from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.catalogued import CataloguedSample
@@ -178,6 +181,17 @@ class Samples(Sequence[Sample]):
         read_at, read_in = partial(self._read_at, extension), partial(self._read_in, extension)
         return self._by_shard(read_at, read_in, as_positions(positions, len(self)))
 
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """The length of each sample (`touchfs.core.measure`) by the index; `UNKNOWN` where it does not tell it.
+
+        That of seconds is its recording's, that of tokens the number of elements of all its arrays.
+        """
+        found = np.full(len(self), UNKNOWN, np.int64)
+        for position, sample in enumerate(self if measure == SECONDS else ()):
+            if (seconds := sample.known_duration) is not None:
+                found[position] = round(seconds * 1e6)
+        return found
+
     def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         return [self._read_at(extension, position) for position in positions.tolist()]
 
@@ -257,6 +271,34 @@ class CataloguedSamples(Samples):
     def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of the first file of each of these samples of a shard; -1 for a sample without files."""
 
+    @abstractmethod
+    def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers in a shard of the samples that the files at these rows are of."""
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """See `Samples.lengths`."""
+        return np.concatenate(
+            [np.zeros(0, np.int64), *map(partial(self._lengths_in, measure), range(len(self._starts) - 1))]
+        )
+
+    def _lengths_in(self, measure: str, shard: int) -> NDArray[np.int64]:
+        opened = self._shard(shard)
+        table = opened.tables[self.view]
+        by_row = opened.lengths(table, measure)
+        found = np.full(self._starts[shard + 1] - self._starts[shard], UNKNOWN, np.int64)
+        try:
+            rows = take(table.order, np.arange(len(table.order)))
+            rows = rows[by_row[rows] != UNKNOWN]
+            numbers = self.numbers(shard, table, rows)
+            if measure == TOKENS:
+                found[numbers] = 0
+                np.add.at(found, numbers, by_row[rows])
+            else:  # the first recording counts: of several values for one place, the last one stays
+                found[numbers[::-1]] = by_row[rows[::-1]]
+        except IndexError as error:
+            raise FormatError(CATALOG_DAMAGED, path=opened.shard.path) from error
+        return found
+
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         opened = self._shard(shard)
         rows = self.first_rows(opened, positions - self._starts[shard])
@@ -277,6 +319,10 @@ class DatasetSamples(CataloguedSamples):
         """The sample with this ordinal."""
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
+
+    def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ordinals of the samples."""
+        return take(table.ordinal, rows)
 
     def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of the first file of each sample; -1 for a sample without files."""

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.columns import as_array
+from touchfs.catalog.columns import as_array, take
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Content, Memory
@@ -77,6 +77,11 @@ class SegmentSamples(_Parts, CataloguedSamples):
             raise IndexError(f"a segment of sample {ordinals.max()} of {samples}")
         np.maximum.at(counts, ordinals, as_array(table.part)[files].astype(np.int64) + 1)
         return counts
+
+    def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of segments in a shard."""
+        firsts = np.concatenate([[0], self._ends[shard]]).astype(np.int64)
+        return firsts[take(table.ordinal, rows)] + take(table.part, rows)
 
     def show(self, shard: OpenShard, position: int, number: int) -> Sample:
         """The `number`-th segment of a shard."""

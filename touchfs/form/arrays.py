@@ -42,6 +42,11 @@ class Npy(Form):
     def __str__(self) -> str:
         return "/".join(("npy", self.dtype, *map(str, self.shape)))
 
+    @property
+    def item_size(self) -> int:
+        """Bytes of an element."""
+        return _parse(self.dtype, self.shape)[0].itemsize
+
     def size(self, length: int, detail: bytes) -> int:
         return _parse(self.dtype, self.shape)[1] + length
 

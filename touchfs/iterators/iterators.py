@@ -109,7 +109,9 @@ class Iterators(Registry):
         A thread then repeats it, with time to wait, and records the error.
         """
         graph = self.graphs.get(iterator)
-        if self.notes.problem or graph is None or graph.refusal is not None or graph.spec.batch > BATCH_NOWAIT:
+        if self.notes.problem or graph is None or graph.refusal is not None:
+            raise WouldWaitError
+        if graph.spec.batch > BATCH_NOWAIT or graph.is_by_length:
             raise WouldWaitError
         try:
             return without_waiting(act)

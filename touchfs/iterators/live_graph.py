@@ -8,10 +8,12 @@ under the store's lock of the process.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State, from_json, to_json
+from touchfs.dataset.sample import Sample
 from touchfs.iterators.spec import build_graph, refusal_of, select_samples, stored_spec
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.graph.state import collect_state_dict, enclose, resume
@@ -61,12 +63,13 @@ class LiveGraph:
 
     __slots__ = (
         *("_ahead", "_at", "_block", "_following", "_size"),
-        *("refusal", "root", "samples", "spec", "spec_text", "start"),
+        *("is_by_length", "refusal", "root", "samples", "spec", "spec_text", "start"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
         self.spec = stored_spec(spec_text)
+        self.is_by_length = self.spec.is_by_length
         self.refusal = refusal_of(spec_text)
         self.samples = select_samples(self.spec, selector)
         self.root = build_graph(self.spec, self.samples)
@@ -124,6 +127,11 @@ class LiveGraph:
             # The iteration of this block stays where it is, also if this fails.
             self._ahead = self._take(base, resume(self.root, from_json(base)))
         return tokens if self._ahead is None else tokens + self._ahead.tokens[: wanted - len(tokens)]
+
+    def made(self, tokens: Sequence[Any]) -> Iterator[Sample]:
+        """Yield the samples of tokens of steps: those of a batch by length are several."""
+        for item in map(self.root.make, tokens):
+            yield from item if isinstance(item, list) else (item,)
 
     def step(self) -> Step:
         """Make a step: take the samples of `peek`, and move to the position after them."""

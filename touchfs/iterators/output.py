@@ -45,10 +45,10 @@ class OutputLines:
             if extension is None:
                 paths = graph.root.paths(tokens)
             else:
-                paths = [path_of(graph.root.make(token), extension) for token in tokens]
+                paths = [path_of(sample, extension) for sample in graph.made(tokens)]
             return start + (b"\n" + start).join(paths) + b"\n"
         line_of = _key if output == "key" else partial(_json, self._item_token)
-        lines = map(line_of, map(graph.root.make, tokens))
+        lines = map(line_of, graph.made(tokens))
         return os.fsencode("".join([line + "\n" for line in lines]))
 
 

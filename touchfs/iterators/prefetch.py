@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -85,10 +86,10 @@ class Prefetch:
                 key, graph, token = self._queue.popleft()
                 # The reader of the file gets its error.
                 with suppress(TouchfsError):
-                    self._read(key, graph.root.make(token))
+                    self._read(key, graph.made([token]))
 
-    def _read(self, key: _Key, sample: Sample) -> None:
-        files = list(beginnings(sample))
+    def _read(self, key: _Key, samples: Iterable[Sample]) -> None:
+        files = [file for sample in samples for file in beginnings(sample)]
         self._sample_bytes = sum(2 * _SMALL if file.size <= _SMALL else file.size + BLOCK for file in files)
         if key in self._asked:
             self._asked.keep(key, self._sample_bytes)

@@ -11,7 +11,10 @@
     mux          instead of select and where: a list of objects with select, where, shuffle, repeat and weight
     weights      with mux: it mixes exactly by these weights, or an object of positions and weights from there on;
                  end: "repeat" or "stop", what happens when a source ends (touchfs.node.LazyMixture)
-    batch        samples in a step
+    max_duration, max_tokens, pack
+                 a step is a batch of at most so many seconds or tokens (touchfs.node.LazyLengthBatcher); global_batch
+                 counts such batches
+    batch        samples, or batches by length, in a step
     output       the line of each sample: "path", "relpath" (from the root of the tree), "key", "json"
     extension    the extension of the file whose path that is; null for the first file of a sample
 
@@ -26,7 +29,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from touchfs.core.errors import TouchfsError, UsageError
+from touchfs.core.measure import SECONDS, TOKENS, check_limit
 from touchfs.core.token import from_json, to_json
+from touchfs.node.batch.length_batcher import LazyLengthBatcher, unit_rule
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.batches import BATCHES, PARTITIONS, part_of
@@ -81,12 +86,20 @@ class Spec:
     global_batch: int | None = None
     window: int | str | None = None
     lanes: int = 1
+    max_duration: float | None = None
+    max_tokens: int | None = None
+    pack: bool = False
     mux: tuple[MuxSource, ...] = ()
     weights: Mapping[int, Sequence[float]] | None = None
     end: str = "repeat"
     batch: int = 1
     output: str = "path"
     extension: str | None = None
+
+    @property
+    def is_by_length(self) -> bool:
+        """True if a step is a batch by length."""
+        return self.max_duration is not None or self.max_tokens is not None or self.pack
 
     def __str__(self) -> str:
         """Return all fields as JSON. Equal specs have equal texts."""
@@ -96,7 +109,10 @@ class Spec:
         if self.mux:
             del value["select"], value["where"]
         # Texts of stores that do not know these have none of them.
-        for name in ("global_batch", "window", "lanes", "weights", "end", "extension"):
+        for name in (
+            *("global_batch", "window", "lanes", "max_duration", "max_tokens", "pack"),
+            *("weights", "end", "extension"),
+        ):
             if value[name] == getattr(_DEFAULTS, name):
                 del value[name]
         return to_json(value)
@@ -113,12 +129,16 @@ def parse_spec(value: object) -> Spec:
     if spec.weights is None:
         if spec.end != _DEFAULTS.end:
             raise UsageError("spec.end says how a mux with weights ends: give weights, too")
-        if spec.mux and spec.partition == BATCHES:
+        if spec.mux and (spec.partition == BATCHES or spec.is_by_length):
             raise UsageError("spec: ranks share no batches of what is drawn: give the weights of the mux as weights")
     else:
         if any(part.weight != 1 or part.repeat for part in spec.mux):
             raise UsageError("spec.weights are of all sources of the mux: leave out their weight and repeat")
         Schedule(len(spec.mux), spec.weights, 0)
+    if spec.is_by_length:
+        unit_rule(spec.max_duration, spec.max_tokens, spec.pack)
+        if spec.partition == "block":
+            raise UsageError('spec: batches by length are no block: let partition be "batches", or leave it out')
     part_of(spec.rank, spec.world_size, spec.partition, spec.tail, spec.global_batch, 1 if spec.mux else spec.lanes)
     seed = next((seed for seed in (spec.shuffle, *(part.shuffle for part in spec.mux)) if seed is not None), None)
     window_of(seed, None if spec.window is None else spec.lanes, spec.lanes)
@@ -199,19 +219,29 @@ def build_graph(spec: Spec, samples: Sequence[AnySamples]) -> PairNode:
         "tail": spec.tail,
         "global_batch": spec.global_batch,
     }
-    of_sources = ranks if spec.weights is None else {}
+    of_sources = ranks if spec.weights is None and not spec.is_by_length else {}
     parts = [_part(spec, part, each, of_sources) for part, each in zip(_parts(spec), samples, strict=True)]
+    return _repeated(_batched(spec, _joined(spec, parts, ranks), ranks), spec.repeat)
+
+
+def _joined(spec: Spec, parts: Sequence[PairNode], ranks: Mapping[str, Any]) -> PairNode:
     if not spec.mux:
         return parts[0]
     if spec.weights is not None:
-        mixture = LazyMixture(*parts, weights=spec.weights, seed=spec.shuffle or 0, end=spec.end, **ranks)
-        return _repeated(mixture, spec.repeat)
-    mux = LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
-    return _repeated(mux, spec.repeat)
+        order = {} if spec.is_by_length else ranks
+        return LazyMixture(*parts, weights=spec.weights, seed=spec.shuffle or 0, end=spec.end, **order)
+    return LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
+
+
+def _batched(spec: Spec, node: PairNode, ranks: Mapping[str, Any]) -> PairNode:
+    if not spec.is_by_length:
+        return node
+    order = {name: value for name, value in ranks.items() if name != "partition"}
+    return LazyLengthBatcher(node, spec.max_duration, spec.max_tokens, spec.pack, **order)
 
 
 def _parts(spec: Spec) -> tuple[MuxSource, ...]:
-    return spec.mux or (MuxSource(spec.select, spec.where, spec.shuffle, spec.repeat),)
+    return spec.mux or (MuxSource(spec.select, spec.where, spec.shuffle),)
 
 
 def _part(spec: Spec, part: MuxSource, samples: AnySamples, order: Mapping[str, Any]) -> PairNode:
@@ -284,6 +314,20 @@ def _count_or_null(value: object, where: str) -> int | None:
     return None if value is None else _integer(1, BATCH_MAX)(value, where)
 
 
+def _duration_or_null(value: object, where: str) -> float | None:
+    return None if value is None else float(check_limit(value, SECONDS, where))
+
+
+def _tokens_or_null(value: object, where: str) -> int | None:
+    return None if value is None else int(check_limit(value, TOKENS, where))
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{where} is true or false, not {value!r:.80}")
+    return value
+
+
 def _window_or_null(value: object, where: str) -> int | str | None:
     return None if value is None else check_window(value, where)
 
@@ -336,6 +380,9 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "global_batch": _count_or_null,
     "window": _window_or_null,
     "lanes": _integer(1, MOST_LANES),
+    "max_duration": _duration_or_null,
+    "max_tokens": _tokens_or_null,
+    "pack": _flag,
     "mux": _mux_sources,
     "weight": _weight,
     "weights": _weights,

@@ -34,6 +34,7 @@ __all__ = [
     "LazyIteratorChain",
     "LazyIteratorMultiplexer",
     "LazyJsonlIterator",
+    "LazyLengthBatcher",
     "LazyManifestIterator",
     "LazyMapper",
     "LazyMixture",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from touchfs.node.audio.sound import Sound
     from touchfs.node.batch.batcher import LazyBatcher
     from touchfs.node.batch.bucketing_sampler import BucketingSampler
+    from touchfs.node.batch.length_batcher import LazyLengthBatcher
     from touchfs.node.batch.sampler import DynamicSampler
     from touchfs.node.core.iterator_node import IteratorNode, resolve_iterator_source, supports_graph_restore
     from touchfs.node.core.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin

@@ -18,6 +18,7 @@ NODE_MODULES = {
     "LazyIteratorChain": "touchfs.node.transform.chain",
     "LazyIteratorMultiplexer": "touchfs.node.transform.multiplexer",
     "LazyJsonlIterator": "touchfs.node.leaf.jsonl",
+    "LazyLengthBatcher": "touchfs.node.batch.length_batcher",
     "LazyManifestIterator": "touchfs.node.leaf.manifest_stream",
     "LazyMapper": "touchfs.node.transform.mapper",
     "LazyMixture": "touchfs.node.transform.mixture",

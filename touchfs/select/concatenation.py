@@ -73,6 +73,11 @@ class Concatenation:
                 found[place] = data
         return found
 
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """The length of each sample by the index, as `Samples.lengths`."""
+        found = np.concatenate([part.lengths(measure) for part in self.parts])
+        return found if self.positions is None else found[self.positions]
+
     def paths(self, positions: Positions) -> list[bytes]:
         """The path of each sample's first file, relative to the root of the tree of its dataset."""
         found = [b""] * len(positions)

@@ -88,6 +88,10 @@ class Selection:
             return self.samples.read(extension, chosen * self.positions.step + self.positions.start)
         return self.samples.read(extension, np.asarray(self.positions)[chosen])
 
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """The length of each sample by the index, as `Samples.lengths`."""
+        return self.samples.lengths(measure)[np.asarray(self.positions, np.int64)]
+
     def paths(self, positions: Positions) -> list[bytes]:
         """Return the path of each sample's first file, relative to the root of the tree."""
         if isinstance(self.positions, np.ndarray):

@@ -9,6 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import UsageError
 from touchfs.core.token import Token
 from touchfs.dataset.samples import Samples
@@ -41,6 +44,10 @@ class DecodedSamples:
     def shard_list(self) -> ShardList | None:
         """The shards of the samples."""
         return self.samples.shard_list()
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """The length of each sample by the index."""
+        return self.samples.lengths(measure)
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.caches.backends.protocol import StorageBackend
 from touchfs.caches.backends.rows import BackendRows
 from touchfs.core.errors import UsageError
@@ -82,6 +85,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if decode is not None or skip_decode_errors:
             self.samples = DecodedSamples(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
+        self._lengths: dict[str, NDArray[np.int64]] = {}
         seed = order_seed(shuffle, seed, world_size > 1)
         part = part_of(rank, world_size, partition, tail, global_batch, lanes)
         self.order = Order(len(self.samples), seed, part, window=window_of(seed, window, lanes))
@@ -96,6 +100,14 @@ class LazyIndexedManifestIterator(IndexedLeaf):
 
     def token_of(self, ordinal: int, epoch: int) -> int:
         return ordinal
+
+    def lengths_at(self, ordinals: NDArray[np.int64], epoch: int, measure: str) -> NDArray[np.int64]:
+        found = self._lengths.get(measure)
+        if found is None:
+            if not hasattr(self.samples, "lengths"):
+                return super().lengths_at(ordinals, epoch, measure)
+            found = self._lengths[measure] = self.samples.lengths(measure)
+        return found[ordinals]
 
     def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
         return cast("list[Token | None]", ordinals)

@@ -76,7 +76,8 @@ def _merge_batches(ranks: Ranks) -> State:
             raise UsageError(f"{ranks.where}: some ranks have begun epoch {ranks.epoch + 1}")
     else:
         position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
-    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages")}
+    units = {"units": left} if first.has("units") else {}
+    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages"), **units}
 
 
 def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
@@ -102,7 +103,8 @@ def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
 
 def _left(state: Saved) -> int:
     """Return how many positions an epoch, or its remainder, has."""
-    return size_after(state.child("config").integer("length"), read_stages(state))
+    length = state.integer("units") if state.has("units") else state.child("config").integer("length")
+    return size_after(length, read_stages(state))
 
 
 def _partition(state: Saved) -> Partition:

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair
@@ -39,6 +42,17 @@ class OrderedNode(PartitionedNode):
         """False if the order is that of the sources instead."""
         return True
 
+    def order_of(self, epoch: int) -> Order:
+        """Return the order of an epoch: some nodes have epochs of different lengths."""
+        return self.order
+
+    def lengths_at(self, ordinals: NDArray[np.int64], epoch: int, measure: str) -> NDArray[np.int64]:
+        """Return the lengths of the samples at these ordinals in an epoch (`touchfs.core.measure`), shape `(n,)`.
+
+        Raises UsageError if nothing tells them.
+        """
+        raise UsageError(f"no index tells the lengths of the items of a {kind_of(self)}: open a dataset of shards")
+
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         """Return the token of an ordinal in an epoch, and the function that makes its item."""
@@ -65,7 +79,7 @@ class OrderedNode(PartitionedNode):
         Raises UsageError if the shards of data before are unknown, FormatError if the stages do not fit them.
         """
         coming = [*(stage for stage in stages if isinstance(stage, Grown)), data]
-        left: Epoch = self._order_of(coming[0]).whole(epoch)
+        left: Epoch = self._order_over(coming[0], epoch).whole(epoch)
         for stage in stages:
             if isinstance(stage, Stage):
                 left = LeftByRanks(left, Remainder(left.size, stage))
@@ -76,9 +90,9 @@ class OrderedNode(PartitionedNode):
                     raise FormatError("the state does not fit the shards that it is over: one of both is damaged")
         return left
 
-    def _order_of(self, data: Grown | None) -> Order:
+    def _order_over(self, data: Grown | None, epoch: int) -> Order:
         if data is None:
-            return self.order
+            return self.order_of(epoch)
         window = self.order.window
         if window is not None and data.window is not None:
             window = Window(data.window, window.lanes)
@@ -97,7 +111,7 @@ class OrderedNode(PartitionedNode):
             return Move(known_list(before.fingerprint), shards)
 
         move = _MOVES.get((before.fingerprint, here), make)
-        return GrownEpoch(left, move, replace(self._order_of(now), size=move.new.size).whole(epoch))
+        return GrownEpoch(left, move, replace(self._order_over(now, epoch), size=move.new.size).whole(epoch))
 
     def advanced(self, saved: Saved, count: int) -> State:
         """Return the state `count` items after one over any shards. Raises UsageError if its epoch ends before."""
@@ -160,7 +174,7 @@ class OrderedNode(PartitionedNode):
 
     def total_progress(self, state: State) -> tuple[int, int | None]:
         saved = Saved(state)
-        size = size_after(self.order.size, read_stages(saved))
+        size = size_after(self.order_of(saved.integer("epoch")).size, read_stages(saved))
         part, own = self.order.partition.resumed(saved, size)
         return part.before + own, part.before + part.count(size)
 
@@ -173,12 +187,13 @@ class OrderedNode(PartitionedNode):
         if isinstance(iteration, OrderIteration):
             ordinals = iteration.seen()
         else:  # at the end of its epoch
-            ordinals = ordinals_of(self.order.whole(iteration.epoch), self.order.partition, 0)
+            order = self.order_of(iteration.epoch)
+            ordinals = ordinals_of(order.whole(iteration.epoch), order.partition, 0)
         return (self.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
-        return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
+        return OrderIteration(self, epoch, own=self.order_of(epoch).own(self.ordinal_of(token), epoch)).state()
 
     def __len__(self) -> int:
         """Return how many ordinals this rank visits in an epoch."""
@@ -194,8 +209,9 @@ class OrderIteration(Iteration):
         super().__init__(node, epoch)
         self.stages = read_stages(saved)
         self._left = node.left_of(epoch, self.stages)
+        self.size = self._left.size
         part = node.order.partition
-        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self._left.size)
+        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self.size)
         self._ordinals = ordinals_of(self._left, self._part, self.own)
 
     def walk(self) -> Iterator[Pair]:
@@ -212,7 +228,7 @@ class OrderIteration(Iteration):
 
     def seen(self) -> Iterator[int]:
         """Yield the ordinals before the position."""
-        return self.node.order.seen(self.epoch, self._left, self._part, self.own)
+        return self.node.order_of(self.epoch).seen(self.epoch, self._left, self._part, self.own)
 
     def position(self) -> State:
-        return {**self._part.state(self.own, self._left.size), "stages": [stage.as_json() for stage in self.stages]}
+        return {**self._part.state(self.own, self.size), "stages": [stage.as_json() for stage in self.stages]}

@@ -12,6 +12,9 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
@@ -25,6 +28,7 @@ from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
 from touchfs.node.order.order import Order, order_seed, window_of
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
+from touchfs.node.transform.mapper import below_maps
 
 
 class LazyIteratorChain(SourcesNode, OrderedNode):
@@ -82,6 +86,16 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
     def token_of(self, ordinal: int, epoch: int) -> tuple[int, Token]:
         index = bisect_right(self.starts, ordinal) - 1
         return index, self.sources[index].token_at(ordinal - self.starts[index], epoch)
+
+    def lengths_at(self, ordinals: NDArray[np.int64], epoch: int, measure: str) -> NDArray[np.int64]:
+        indexes, lengths = np.searchsorted(self.starts, ordinals, "right") - 1, np.empty_like(ordinals)
+        for index in np.unique(indexes).tolist():
+            its = np.flatnonzero(indexes == index)
+            node = below_maps(self.sources[index])
+            if not isinstance(node, OrderedNode):
+                return super().lengths_at(ordinals, epoch, measure)
+            lengths[its] = node.lengths_at(ordinals[its] - self.starts[index], epoch, measure)
+        return lengths
 
     def ordinal_of(self, token: Token) -> int:
         index, token = self.parts_of(token)

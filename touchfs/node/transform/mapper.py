@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
+from touchfs.node.core.description import recorded
 from touchfs.node.core.foreign import extended, locate
 from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.node.order.ordered_node import OrderedNode
 
 
 class LazyMapper(TransformNode):
@@ -74,3 +78,27 @@ class MapperIteration(TransformIteration):
         apply = self.node.apply
         for token, make in self.source.pairs:
             yield token, partial(apply, make)
+
+
+def below_maps(source: Any) -> Any:
+    """Return the node that a source is a map of; the source itself if it is not a map."""
+    node = recorded(source)
+    while isinstance(node, LazyMapper):
+        node = recorded(node.source)
+    return node
+
+
+def mapped_order(source: Any, what: str) -> OrderedNode:
+    """Return the node whose order a source has, which may be a map of it. An error calls the source `what`.
+
+    Raises UsageError for a source without a known order, and for one rank's part.
+    """
+    node = below_maps(source)
+    if not isinstance(node, OrderedNode) or not node.has_order:
+        raise UsageError(
+            f"{what} has a known order, and a {kind_of(node)} has none: take datasets, shuffled and mapped as you "
+            "like, and filter them with where"
+        )
+    if node.is_part:
+        raise UsageError(f"{what} is not partitioned: give rank and world_size to what is above it alone")
+    return node

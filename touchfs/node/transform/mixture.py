@@ -6,7 +6,7 @@ and its state is one position. The k-th sample of a source is the k-th of its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
-from touchfs.node.core.description import describe, drawn_seeds_of, recorded, take_described_seeds
+from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Pair
-from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
@@ -28,7 +27,7 @@ from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK
 from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.schedule import Schedule, Weights
-from touchfs.node.transform.mapper import LazyMapper
+from touchfs.node.transform.mapper import mapped_order
 
 ENDS = ("repeat", "stop")
 
@@ -91,19 +90,33 @@ class LazyMixture(SourcesNode, OrderedNode):
         return cast(Token, token)
 
     def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
-        repeats = self.end == "repeat"
-        positions = np.asarray(ordinals, np.int64)
-        sources, numbers = self.schedule.at(positions + epoch * self.order.size if repeats else positions)
         tokens: list[Token | None] = [None] * len(ordinals)
+        for source, places, own, its in self._by_source(np.asarray(ordinals, np.int64), epoch):
+            found = self._orders[source].tokens_of(own.tolist(), its)
+            for place, token in zip(places.tolist(), found, strict=True):
+                tokens[place] = (source, token)
+        return tokens
+
+    def lengths_at(self, ordinals: NDArray[np.int64], epoch: int, measure: str) -> NDArray[np.int64]:
+        lengths = np.empty_like(ordinals)
+        for source, places, own, its in self._by_source(ordinals, epoch):
+            lengths[places] = self._orders[source].lengths_at(own, its, measure)
+        return lengths
+
+    def _by_source(
+        self, positions: NDArray[np.int64], epoch: int
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], int]]:
+        """Yield the samples of each source and epoch of it: which of `positions` they are at, and their ordinals."""
+        repeats = self.end == "repeat"
+        sources, numbers = self.schedule.at(positions + epoch * self.order.size if repeats else positions)
         for source in np.unique(sources).tolist():
             places = np.flatnonzero(sources == source)
             epochs, own = np.divmod(numbers[places], self._sizes[source])
             for its in np.unique(epochs).tolist():
-                at = places[epochs == its]
-                found = _tokens(self._orders[source], own[epochs == its], its if repeats else epoch)
-                for place, token in zip(at.tolist(), found, strict=True):
-                    tokens[place] = (source, token)
-        return tokens
+                at, of_source = places[epochs == its], its if repeats else epoch
+                permutation = self._orders[source].order.permutation(of_source)
+                inside = own[epochs == its]
+                yield source, at, inside if permutation is None else permutation(inside), of_source
 
     def ordinal_of(self, token: Token) -> int:
         raise UsageError("a mixture has several sources, and a sample many positions: write a state instead of a token")
@@ -145,22 +158,7 @@ class MixtureIteration(OrderIteration):
 
 def _in_order(source: Any) -> OrderedNode:
     """Return the node whose order that of a source is."""
-    node = recorded(source)
-    while isinstance(node, LazyMapper):
-        node = recorded(node.source)
-    if not isinstance(node, OrderedNode) or not node.has_order:
-        raise UsageError(
-            f"a source of a mixture has a known order, and a {kind_of(node)} has none: mix datasets, shuffled and "
-            "mapped as you like, and filter them with where"
-        )
-    if node.is_part:
-        raise UsageError("a source of a mixture is not partitioned: give rank and world_size to the mixture")
+    node = mapped_order(source, "a source of a mixture")
     if not node.order.size:
         raise UsageError("a source of a mixture is empty: leave it out")
     return node
-
-
-def _tokens(node: OrderedNode, positions: NDArray[np.int64], epoch: int) -> Sequence[Token | None]:
-    permutation = node.order.permutation(epoch)
-    ordinals = positions if permutation is None else permutation(positions)
-    return node.tokens_of(ordinals.tolist(), epoch)
