@@ -66,7 +66,9 @@ def test_a_loader_goes_on_with_any_ranks_and_workers(place, order, before, after
     left = {key for key in unseen if key[0] != "m"}
     told = f"{len(left)} samples of the old order are left, and 10 new ones come after them; {len(unseen - left)} that"
     for rank in new:
-        with pytest.raises(UsageError, match=r"if only shards were added or removed, load_state_dict\(state, extend=Tru"):
+        with pytest.raises(
+            UsageError, match=r"if only shards were added or removed, load_state_dict\(state, extend=Tru"
+        ):
             rank.load_state_dict(state)
         with pytest.warns(UserWarning, match=told):
             rank.load_state_dict(state, extend=True)
