@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 import subprocess
@@ -47,6 +48,19 @@ def test_commands(here, lines, text, touchfs):
     assert "indexed already" in text("index", lines, *root)
     text("convert", lines, "out", "--to", "tar", *root)
     assert touchfs("cat", "out:segments/000000/a/0000.wav").stdout[44:] == PCM[2000:6000].tobytes()
+
+
+def test_compressed_lines_say_which_root_shows_their_audio(here, lines, touchfs):
+    """As Lhotse writes them by default: its paths are relative to the directory where it was run."""
+    made = {"id": "a", "start": 0, "duration": 1, "channel": 0, "type": "MonoCut", "recording": {"id": "r"}}
+    made["recording"]["sources"] = [{"type": "file", "channels": [0], "source": "audio/a.wav"}]
+    for name, data in {"cuts.jsonl.gz": json.dumps(made).encode() + b"\n", "cut.jsonl.gz": b"{}\n"}.items():
+        (here / name).write_bytes(gzip.compress(data))
+    told = f"touchfs: the audio that cuts names is not shown: add --audio-root {here}\n"
+    assert touchfs("ls", "cuts.jsonl.gz").stderr.decode() == told
+    assert b"cuts/cut-a.wav" not in touchfs("ls", "-R", "cuts.jsonl.gz:shards").stdout
+    assert "a.wav" in touchfs("ls", "cuts.jsonl.gz:shards/cuts", "--audio-root", here).stdout.decode()
+    assert touchfs("ls", "cut.jsonl.gz").stderr == b""
 
 
 def test_a_directory_of_kaldi(here, lines, text, touchfs):

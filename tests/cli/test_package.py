@@ -1,54 +1,25 @@
 """The distribution has what an administrator needs, and says what it is."""
 
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from built import CHANGES, CHECKOUT, DOCS, LICENSE, PAGES, build
 from command import INSTALLED, TOUCHFS
 
 import touchfs
 from touchfs.core.extras import DISTRIBUTION
 
-CHECKOUT = Path(__file__).parent.parent.parent
-UNIT, CHANGES, LICENSE = "touchfs@.service", "CHANGELOG.md", "LICENSE"
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
-DOCS = [path.name for path in sorted((CHECKOUT / "docs").glob("*.md"))]
+UNIT = "touchfs@.service"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """What the sdist holds, and the wheel that is built from it."""
-    place = tmp_path_factory.mktemp("build")
-    source = place / "checkout"
-    source.mkdir()
-    for name in ("touchfs", "mount", "systemd", "docs"):
-        shutil.copytree(CHECKOUT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", *PAGES, CHANGES, LICENSE):
-        shutil.copy(CHECKOUT / name, source)
-    (sdist,) = build(source, place, "sdist", "*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(place, filter="data")
-        names = [name.partition("/")[2] for name in archive.getnames()]
-    (wheel,) = build(place / sdist.name.removesuffix(".tar.gz"), place, "wheel", "*.whl")
-    return names, wheel
-
-
-def build(source, place, kind, pattern):
-    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(place)!r})"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    return list(place.glob(pattern))
-
-
-def test_sdist_and_wheel_hold_what_they_should_and_say_what_they_are(built):
-    """One test, as each process of pytest-xdist that has one would build both."""
-    sdist, wheel = built
+def test_sdist_and_wheel_hold_what_they_should_and_say_what_they_are(tmp_path):
+    sdist, wheel = build(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))

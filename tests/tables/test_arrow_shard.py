@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -304,3 +305,12 @@ def test_a_table_without_pyarrow_still_has_its_cells(tmp_path, monkeypatch):
     shard = open_shard(str(path))
     field = shard.sample(1).fields["x"]
     assert bytes(DATA.open(os.fspath(path)).read(field.offset, field.size)) == JPG
+
+
+def test_keys_of_a_table_need_pyarrow_and_the_report_says_so(tmp_path, monkeypatch):
+    write_arrow(tmp_path / "x.arrow", pa.table({"id": ["a", "b"], "n": [1, 2]}))
+    for name in [name for name in sys.modules if name.startswith(("touchfs.tables.values", "pyarrow"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (shard,) = open_dataset(str(tmp_path / "x.arrow"), in_memory=True).shards
+    assert "need pyarrow: pip install 'touchfs-shards[arrow]'" in shard.report

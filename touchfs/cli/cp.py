@@ -25,8 +25,9 @@ from touchfs.tree.tree import Entry, Tree
 @click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")
 @dataset_options
 def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> int:
-    """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp. Each damaged file is
-    reported, as is each shard with errors, the others are copied, and the exit status is 1.
+    """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp.
+
+    Damaged files and shards with errors are reported; the others are copied, and the exit status is 1.
 
     \b
     Example:

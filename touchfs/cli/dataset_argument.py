@@ -15,6 +15,7 @@ from touchfs.core.progress import Progress
 from touchfs.dataset import Dataset
 from touchfs.indexing import list_dataset, open_dataset
 from touchfs.indexing.dataset_path import join_datasets, split_dataset_path
+from touchfs.indexing.serving import why_unservable
 from touchfs.tree.tree import Entry, Tree
 
 # The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
@@ -91,4 +92,6 @@ def _entry_at(tree: Tree, name: str, path: str, location: str) -> Entry:
         return tree.resolve(path)
     except NotFoundError as error:
         shows = f"`touchfs ls{repeated_options()} {quote(name)}` shows what there is"
-        raise NotFoundError(f"{error.message}; {shows}", path=location) from error
+        dataset = tree.dataset
+        reason = why_unservable(dataset) if dataset.is_indexed else ""
+        raise NotFoundError(f"{error.message}; {reason or shows}", path=location) from error

@@ -116,7 +116,7 @@ def command(
     Parquet files with a row for each text and image. IN is such a file, a directory of them or a pattern. Each file
     becomes a shard of OUT.
 
-    An expression is as `where` in the spec of an iterator. Its fields are the columns, and the width, height and
+    An expression compares fields, see docs/control-files.md. Its fields are the columns, and the width, height and
     aspect_ratio of an image, which its header says. To continue after an interruption, run the same command again.
     A tar whose JSON lists no texts and images, as an ordinary one for WebDataset, is reported, and the exit status is
     then 1.

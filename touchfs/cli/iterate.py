@@ -37,9 +37,9 @@ PREFETCHED = 16
 @click.option(
     "--window",
     metavar="N|SIZE",
-    help="Shuffle near the order of the data, in windows of so many samples, or of a size such as 2GB.",
+    help="Shuffle near the order of the data, in windows of this many samples, or of a size such as 2GB.",
 )
-@click.option("--lanes", type=click.IntRange(1), default=1, help="Windows side by side, for so many machines.")
+@click.option("--lanes", type=click.IntRange(1), default=1, help="Windows side by side, one for each machine.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
 @click.option(
@@ -114,9 +114,10 @@ def command(
 ) -> int:
     """Write samples, in order or shuffled, and save the state.
 
-    The format paths writes the path of each sample's first file, as in `touchfs ls`. If you get fewer
-    samples than --take, the epoch is over, and the next call starts a new one. An expression is as `where` in the spec
-    of an iterator. If a shard has errors, the samples of the others are written, and the exit status is 1.
+    The format paths writes the path of each sample's first file, as in `touchfs ls`. If you get fewer samples than
+    --take, the epoch is over, and the next call starts a new one. An expression compares fields, as in
+    'score > 0.5 and label == "cat"': see docs/control-files.md. If a shard has errors, the samples of the others are
+    written, and the exit status is 1.
 
     \b
     Example:

@@ -98,7 +98,7 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
 @command.command("create")
 @_of_a_dataset
 @click.argument("name")
-@click.option("--spec", default="{}", help="JSON, described in the README of a mount's .touchfs/iterators.")
+@click.option("--spec", default="{}", help="JSON with shuffle, batch, where and more: see docs/control-files.md.")
 def create(open_iterators: Open, name: str, spec: str) -> None:
     """Create an iterator. SPEC defines its samples and their order.
 

@@ -13,8 +13,8 @@ from touchfs.cli.dataset_argument import datasets_argument, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import BYTES, amount
 from touchfs.cli.stat import format_size, format_time, kind_of
-from touchfs.cli.terminal import json_option, say_rows
-from touchfs.indexing.serving import unshown_audio
+from touchfs.cli.terminal import complain, json_option, say_rows
+from touchfs.indexing.serving import unshown_audio, why_unservable
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -34,8 +34,9 @@ def command(location: str, long: bool, human: bool, recursive: bool, as_json: bo
       touchfs ls -R shards/:segments
     """
     tree, entry, path = open_tree(location, read_options)
-    if advice := unshown_audio(tree.dataset):
-        click.echo(f"touchfs: {advice}", err=True)
+    reason = why_unservable(tree.dataset) if tree.dataset.is_indexed else ""
+    if advice := reason or unshown_audio(tree.dataset):
+        complain(f"touchfs: {advice}")
     status = 0
 
     def sized() -> Iterator[tuple[bytes, Entry]]:

@@ -43,7 +43,7 @@ SECTIONS = {
         "mount": "Mount a dataset as a directory of ordinary files.",
         "umount": "Unmount datasets.",
         "reload": "Reload the dataset of a mount.",
-        "status": "List mounts, whether they answer, and what they count.",
+        "status": "List mounts, whether they answer, and their counters.",
         "doctor": "Check this machine, and say what to do.",
     },
     "Train": {
@@ -122,11 +122,18 @@ def _listed(name: str) -> click.Command:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def group(context: click.Context, debug: bool) -> None:
-    """Show the shards of a dataset as directories of ordinary files.
+    """Look into dataset shards as if they were folders.
+
+    A shard is a large file with many samples: a tar for WebDataset, a Parquet file, a list of recordings and others.
+    touchfs shows each sample as ordinary files, in a mount or without one. The shards stay as they are.
+
+    DATASET is a shard, a directory of shards, a pattern in quotes, or a URL of these; several are one dataset.
+    DATASET:PATH is a file or directory in it, as `touchfs ls` shows them.
 
     \b
     Example:
       touchfs demo demo
+      touchfs ls demo/webdataset:shards/train-000000
       touchfs mount demo/webdataset mnt
       ls mnt/shards/train-000000
       touchfs umount mnt

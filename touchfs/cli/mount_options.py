@@ -1,7 +1,8 @@
 """`-o NAME,NAME=VALUE`: the options of `touchfs mount` as mount(8), /etc/fstab and automounters write them.
 
-`--some-name=VALUE` is `some_name=VALUE`; `-` and `_` are equal. A comma in a value is written `\\,`, or the value is in
-double quotes. Words of mount(8) have their meaning, or are dropped if they mean nothing here. All others are refused.
+`--some-name=VALUE` is `some_name=VALUE`; `-` and `_` are interchangeable. A comma in a value is written `\\,`, or the
+value is in double quotes. Words of mount(8) have their meaning, or are dropped if they mean nothing here. All others
+are refused.
 """
 
 from __future__ import annotations

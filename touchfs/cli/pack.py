@@ -37,6 +37,8 @@ class _PackGroup(CommandGroup):
 def command() -> None:
     """Make shards from files.
 
+    DATA.jsonl has a JSON object on each line, for each sample: {"key": "a", "wav": "audio/a.wav", "txt": "hello"}.
+
     \b
     Example:
       touchfs pack touchnet data.jsonl shards/

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--watch", is_flag=True, help="With --stats, show them every second, with rates, until Ctrl-C.")
 @click.option("--wait-seconds", type=Seconds(0), default=5.0, help="Maximum time to wait for answers.")
 def command(mountpoint: str | None, as_json: bool, stats: bool, watch: bool, wait_seconds: float) -> None:
-    """List mounts, whether they answer, and what they count.
+    """List mounts, whether they answer, and their counters.
 
     A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1.
 

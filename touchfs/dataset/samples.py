@@ -79,7 +79,8 @@ class Samples(Sequence[Sample]):
     def __init__(self, dataset: Dataset, counts: Sequence[int]) -> None:
         for shard in dataset.shards:
             if shard.report and not shard.samples and not shard.size:
-                raise FormatError(" ".join(shard.report.split()), path=shard.path)
+                head, reason, *_ = shard.report.split("\n\n")
+                raise FormatError(f"{head.removesuffix('.')}: {' '.join(reason.split())}", path=shard.path)
         self.dataset = dataset
         self._starts = list(accumulate(counts, initial=0))
         self._bounds = np.array(self._starts, np.int64)

@@ -33,7 +33,7 @@ class SampleLines:
 
 def summary(report: str) -> str:
     """A report in one line: what it says of the shard, and the first of the lines about it."""
-    return f"{report.partition(BREAK)[0]} {reasons(report)[0]}"
+    return f"{report.partition(BREAK)[0].removesuffix('.')}: {reasons(report)[0]}"
 
 
 def reasons(report: str) -> list[str]:

@@ -18,7 +18,7 @@ from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.preparing import is_waiting
 from touchfs.indexing.report import reasons
-from touchfs.registry.containers import AUDIO_LIST, LINES
+from touchfs.registry.containers import AUDIO_LIST, GZIP_LINES, LINES
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,11 @@ def unshown_audio(dataset: Dataset) -> str:
     if there is none such.
     """
     shard = next(iter(dataset.listed), None)
-    if shard is None or shard.known.container not in (LINES, AUDIO_LIST) or dataset.limits.audio_root is not None:
+    if (
+        shard is None
+        or shard.known.container not in (LINES, GZIP_LINES, AUDIO_LIST)
+        or dataset.limits.audio_root is not None
+    ):
         return ""
     if not Location.of(shard.path).is_url and shard.path not in dataset.unseen:
         from touchfs.registry.directory.audio_lists import read_audio_list  # no other dataset needs it

@@ -7,6 +7,7 @@ all.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import takewhile
@@ -97,9 +98,20 @@ def _lines(path: str) -> Iterator[bytes]:
         head = bytes(file.read(0, min(size, _READ)))
         start = max(size - _READ, len(head))
         tail = bytes(file.read(start, size - start))
-    if start > len(head):  # a line is cut at both
+    if head.startswith(b"\x1f\x8b"):  # of what is decompressed, the end costs all of it
+        head, tail = _decompressed(head), b""
+    elif start > len(head):  # a line is cut at both
         head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
     return (line for line in (head + tail).split(b"\n") if line.strip())
+
+
+def _decompressed(head: bytes) -> bytes:
+    """Whole lines at the start of a gzip file; none if it is damaged."""
+    try:
+        lines = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _READ)
+    except zlib.error:
+        return b""
+    return lines[: lines.rfind(b"\n") + 1]
 
 
 def _common(paths: Iterable[str]) -> str:

@@ -105,6 +105,7 @@ class ArrowFile:
 
     def read_array(self, batch: int, path: Path) -> pyarrow.Array:
         """The values of a column of a batch, or of a child of structs; null below a null, and where one is invalid."""
+        load_pyarrow()  # says what to install, before others import it
         from touchfs.tables.values.sound import check_structure, valid_or_null
 
         beside = beside_path(self.ipc.schema, path)
