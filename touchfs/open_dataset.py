@@ -31,6 +31,7 @@ from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.tokens.samples import TokenSamples
 from touchfs.indexing import open_dataset
 from touchfs.indexing.dataset_path import join_datasets, split_dataset_path
 from touchfs.indexing.serving import check_strictly, warn_of_errors
@@ -49,6 +50,7 @@ from touchfs.sets.described import Described
 from touchfs.sets.exports import ChosenSamples, Exports
 from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
 from touchfs.view.plan import parse_plan
+from touchfs.view.token_plan import TokenPlan
 
 # Keys that a shell offers after `ds["`.
 COMPLETIONS = 1000
@@ -407,6 +409,18 @@ class OpenDataset(Described, Exports, Generic[T]):
     def merged(self, plan: str) -> OpenDataset[Sample]:
         """Adjacent segments merged by a plan such as `max=30,gap=0.5` (the files of `merged/PLAN/` in a mount)."""
         return OpenDataset(MergedSamples(self._whole("merged").dataset, parse_plan(plan)))
+
+    def tokens(self, length: int, overlap: int = 0, drop_last: bool = False) -> OpenDataset[Sample]:
+        """The tokens of all documents of each shard, in windows of `length` (the files of `tokens/LENGTH/` in a mount).
+
+        Each window is a sample: `array()` has its tokens in their stored dtype, `array("cu_seqlens.npy")` where its
+        documents end, and `json()` their keys. A window begins with the last `overlap` tokens of the one before it. The
+        last one of a shard may be shorter, which `drop_last` leaves out.
+
+        Raises UsageError for a dataset without tokens, and for an overlap that is not less than the length.
+        """
+        plan = TokenPlan(operator.index(length), operator.index(overlap), bool(drop_last))
+        return OpenDataset(TokenSamples(self._whole("tokens").dataset, plan))
 
     def _whole(self, name: str) -> DatasetSamples:
         if self._steps or self._order.seed is not None or not isinstance(self._samples, DatasetSamples):

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from touchfs.containers.touchnet import megatron
 from touchfs.containers.touchnet.layout import mmidx
 from touchfs.containers.touchnet.layout.mmidx_entries import Entries, damage_text
-from touchfs.containers.touchnet.reader import METAINFO_NAMES, fingerprints
+from touchfs.containers.touchnet.reader import fingerprints
 from touchfs.core.errors import FormatError, NotFoundError, UsageError
 from touchfs.core.extent import drive
 from touchfs.core.location import Location
 from touchfs.dataset import Dataset, counted
-from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
+from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX, METAINFO_NAMES
 from touchfs.format.metainfo import parse_object
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits, too_long

@@ -7,6 +7,7 @@ median of the ratios within each round.
     decode   waveforms as float32: WAV read by soundfile | int16 / 32768
     bytes    waveforms as int16:   WAV bytes without header | `get` as it is
     random   as bytes, in random order: the members looked up by name, after the tar was scanned | `get`
+    window   a window of tokens as an array | `get` of a document as long
     by key   the same, where only the key is known: a dictionary of all members, made before | `find`, then `get`
 """
 
@@ -31,10 +32,13 @@ import soundfile
 from harness import at_least, at_most, own_cache_and_state, report, run
 from numpy.typing import NDArray
 
+import touchfs
 from touchfs import TouchDataset
+from touchfs.containers.touchnet.layout.mmidx import build_index
 from touchfs.containers.touchnet.writer import TouchNetWriter
 
 SHARDS, CLIPS, RATE, ROUNDS = 2, 500, 16000, 5
+DOCUMENTS, LENGTH, BATCH = 5000, 4096, 64
 WAV_HEADER_SIZE = 44
 # A process that has freed an array of this many bytes, as all do that train something, gets its arrays from memory that
 # glibc keeps. In one that has not, page faults cost both sides about 45 µs a clip, and "decode" is 4.4x here, not 7.5x.
@@ -152,6 +156,32 @@ def overhead(dataset: TouchDataset, shard: Path) -> tuple[float, float]:
     return min(gets) / CLIPS * 1e6, min(preads) / CLIPS * 1e6
 
 
+def of_tokens(place: Path) -> list[tuple[float, float]]:
+    """Microseconds of a window of tokens, and of `get` of a document of the same length, in random order, for each
+    round. Windows are asked for in batches, as a DataLoader does.
+    """
+    place.mkdir()
+    documents = np.full(DOCUMENTS, LENGTH)
+    np.arange(DOCUMENTS * LENGTH, dtype="<i4").tofile(place / "corpus.bin")
+    (place / "corpus.idx").write_bytes(build_index(np.dtype("<i4"), documents))
+    windows, order = touchfs.open(place).tokens(LENGTH), random.Random(0).sample(range(DOCUMENTS), DOCUMENTS)
+    arrays = windows.map(lambda window: window.array())
+    batches = [order[first : first + BATCH] for first in range(0, DOCUMENTS, BATCH)]
+    rounds = []
+    with TouchDataset(place) as dataset:
+        for i in order[:100]:
+            assert np.array_equal(windows[i].array(), dataset.get(i, "tokens"))
+        for _ in range(ROUNDS):
+            start = perf_counter()
+            for batch in batches:
+                arrays.__getitems__(batch)
+            middle = perf_counter()
+            for i in order:
+                dataset.get(i, "tokens")
+            rounds.append(((middle - start) / DOCUMENTS * 1e6, (perf_counter() - middle) / DOCUMENTS * 1e6))
+    return rounds
+
+
 def main() -> None:
     np.empty(FREED_ONCE, np.uint8)
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
@@ -186,6 +216,11 @@ def main() -> None:
             ratio = statistics.median(r[name][0] / r[name][1] for r in rounds)
             told = f"tarfile {tar_us:.1f} µs a clip, TouchDataset {touch_us:.1f} µs: {ratio:.1f}x"
             rows.append((name, told, at_least(ratio, wanted, "x") if wanted else ""))
+        of_windows = of_tokens(Path(temporary) / "tokens")
+        window, document = (statistics.median(each[side] for each in of_windows) for side in (0, 1))
+        ratio = statistics.median(document / window for window, document in of_windows)
+        told = f"{window:.1f} µs, TouchDataset.get of a document of that length {document:.1f} µs: {ratio:.1f}x"
+        rows.append(("window", told, at_least(ratio, 0.9, "x")))
         get, pread = overhead(dataset, Path(temporary) / "touch" / "000000000")
         rows.append(
             (

@@ -8,9 +8,11 @@ import subprocess
 import tarfile
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from command import TOUCHFS
+from megatron import INT32, tokens, write_prefix
 from range_server import SlowReplies, range_server
 from tars import write_tar
 
@@ -62,6 +64,21 @@ def test_only_what_is_asked_for(here, shards, text, touchfs):
     assert len(members) == 4 and {f"shards/000000000/{name}" for name in members} == set(first[:2])
     assert len(lines(text, shards, *chosen, "--take", "1", "--save-state", "state")) == 1
     assert lines(text, shards, *chosen, "--resume", "state") == first[1:2]
+
+
+def test_windows_of_tokens_are_selected_by_their_length(here, text, touchfs):
+    for name in "ab":
+        write_prefix(here / "data" / name, INT32, [tokens(*range(5)), tokens(*range(5, 9))])
+    paths = [f"tokens/4/{shard}/{window:06d}.npy" for shard in "ab" for window in range(3)]
+    assert lines(text, "data", "--select", "tokens/4") == paths
+    assert lines(text, "data", "--select", "tokens/4,drop_last/b") == [
+        f"tokens/4,drop_last/b/00000{window}.npy" for window in range(2)
+    ]
+    assert sorted(lines(text, "data", "--select", "tokens/4", "--shuffle", "7")) == paths
+    assert np.load(io.BytesIO(touchfs("cat", f"data:{paths[1]}").stdout)).tolist() == [4, 5, 6, 7]
+    done = touchfs("iterate", "data", "--select", "tokens/4,overlap=4")
+    assert done.returncode == 2
+    assert done.stderr == b"touchfs: an overlap of 4 tokens in windows of 4: it is from 0 to 3\n"
 
 
 def test_going_on_is_exact(here, shards, text):

@@ -1,4 +1,6 @@
-"""`by-key/` and `merged/` through the kernel: symbolic links, and directories that are there once they are named."""
+"""`by-key/`, `merged/` and `tokens/` through the kernel: symbolic links, and directories that are there once they are
+named.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import subprocess
 import wave
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+from megatron import INT32, tokens, write_prefix
 from mounts import touchfs
 from waiting import wait_until
 
@@ -181,3 +185,35 @@ def test_a_name_that_is_too_long(mount, speech):
         (mounted.path / ".touchfs" / "iterators" / ("x" * 256)).mkdir()
     assert caught.value.errno == errno.ENAMETOOLONG
     assert os.statvfs(mounted.path).f_namemax == 255
+
+
+def test_tokens_are_there_in_any_length(mount, tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in "ab":
+        documents = [tokens(*range(100 * i, 100 * i + 30 + i)) for i in range(40)]
+        write_prefix(tmp_path / "data" / name, INT32, documents)
+    whole = np.concatenate(documents)
+    mounted = mount(tmp_path / "data", "--workers", 2)
+    above = mounted.path / "tokens"
+    assert os.listdir(above) == []
+    with pytest.raises(FileNotFoundError):
+        (above / "64,overlap=64").stat()
+    for plan, length, overlap in (("64", 64, 0), ("65,overlap=1", 65, 1)):
+        directory = above / plan / "b"
+        names = sorted(name for name in os.listdir(directory) if name.endswith(("0.npy", "1.npy")))
+        for name in names:
+            start = int(name[:6]) * (length - overlap)
+            expected = whole[start : start + length]
+            assert np.array_equal(np.load(directory / name), expected)
+            assert np.array_equal(np.load(directory / name, mmap_mode="r"), expected)
+            told = json.loads((directory / name).with_suffix(".json").read_bytes())
+            bounds = np.load(directory / f"{name[:6]}.cu_seqlens.npy").tolist()
+            assert bounds == [0, *(part["end"] for part in told["documents"])]
+    train = mounted.path / ".touchfs" / "iterators" / "train"
+    train.mkdir()
+    (train / "spec").write_text('{"select": "tokens/64", "shuffle": 3, "output": "relpath"}')
+    order = [(train / "next").read_text().strip() for _ in range(int((train / "len").read_text()))]
+    assert len(order) == len(set(order)) == 2 * -(-len(whole) // 64)
+    (train / "reset").write_text("1")
+    (train / "token").write_bytes(os.getxattr(mounted.path / order[5], "user.touchfs.token"))
+    assert (train / "position").read_text() == "5\n" and (train / "next").read_text().strip() == order[5]

@@ -19,10 +19,10 @@ from touchfs.cli.limit_options import limit_options
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import json_option, say
 from touchfs.cli.workers import Workers, executor, workers_option
-from touchfs.containers.touchnet.reader import METAINFO_NAMES, fingerprints
+from touchfs.containers.touchnet.reader import fingerprints
 from touchfs.core.errors import NotFoundError
 from touchfs.dataset import counted
-from touchfs.format.idx import INDEX_SUFFIX
+from touchfs.format.idx import INDEX_SUFFIX, METAINFO_NAMES
 from touchfs.limits import Limits
 from touchfs.registry.find import find_shards
 

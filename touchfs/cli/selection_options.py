@@ -19,6 +19,6 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--select",
         default=SAMPLES,
         metavar="WHAT",
-        help="samples, segments, interleaved or merged/PLAN, or a path below one, such as samples/SHARD.",
+        help="samples, segments, interleaved, merged/PLAN, tokens/LENGTH, or a path below one, such as samples/SHARD.",
     )
     return select(where(function))

@@ -20,10 +20,11 @@ from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import ChangedError, FormatError, SourceError
 from touchfs.core.names import hash_of, hex_digest, plain_path, quote
 from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.idx import AUDIO_NAMES, INDEX_SUFFIX, METAINFO_NAMES
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.extensions import can_be_cut, is_recording
 from touchfs.posix.bounded_cache import BoundedCache
-from touchfs.registry.containers import PARQUET, Container
+from touchfs.registry.containers import DIRECTORY, MEGATRON, PARQUET, Container
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.directory.splits import in_order
 from touchfs.registry.open import KnownShard
@@ -96,6 +97,13 @@ class ListedShard:
     def may_have_items(self) -> bool:
         """True if the shard is of a kind that can have interleaved samples."""
         return self.container.keys_are_paths or self.container is PARQUET
+
+    @property
+    def may_have_tokens(self) -> bool:
+        """True if the shard is a .bin and its .idx, or a directory of such that are not only sound and its metainfo."""
+        names = {name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX)}
+        is_other = self.container is DIRECTORY and names - AUDIO_NAMES - METAINFO_NAMES
+        return self.container is MEGATRON or bool(is_other)
 
     def source(self, name: str) -> StoredFile:
         """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""
@@ -417,6 +425,12 @@ class Dataset:
             for shard in self.shards
             if shard.samples
         )
+
+    @property
+    def has_tokens(self) -> bool:
+        """True if there are arrays that may be tokens: no catalog is opened."""
+        suffixes = (suffix for shard in self.shards if shard.may_have_tokens for suffix in shard.endings.suffixes)
+        return any(suffix.endswith(".npy") for suffix in suffixes)
 
     @property
     def names_recordings(self) -> bool:

@@ -158,7 +158,7 @@ class OpenShard:
     def extent(self, stored: StoredBytes) -> Extent:
         """A range of the source of a kind, of no bytes if they are elsewhere. Raises FormatError if it is not there."""
         kind, offset, length = stored.kind, stored.offset, stored.length
-        source = self._source(kind)
+        source = self.source(kind)
         if source is None:
             return _NOTHING
         self._check(kind, source, offset, length)
@@ -196,7 +196,7 @@ class OpenShard:
         """Read the whole files at these rows, in their order. Small ranges that are close together are read at once."""
         kinds = take(table.kind, rows)
         kind = int(kinds[0]) - 1
-        source = self._source(kind) if kind >= 0 else None
+        source = self.source(kind) if kind >= 0 else None
         if source is None or self.forms[kind] is not BYTES or (kinds != kind + 1).any():
             return [self.read(table, row) for row in rows.tolist()]
         offsets, lengths = take(table.offset, rows), take(table.length, rows)
@@ -211,12 +211,12 @@ class OpenShard:
         kind = table.kind[row]
         if kind == DIRECTORY:
             return None
-        source, form = self._source(kind - 1), self.forms[kind - 1]
+        source, form = self.source(kind - 1), self.forms[kind - 1]
         if source is not None or form is INLINE:
             return source
         return form.beside(table.inline(row), self.limits)
 
-    def _source(self, kind: int) -> StoredFile | None:
+    def source(self, kind: int) -> StoredFile | None:
         """The file of the shard of which files of a kind are ranges; None if their bytes are elsewhere."""
         try:
             return self._sources[kind]

@@ -130,6 +130,10 @@ class Samples(Sequence[Sample]):
     def _counts(self) -> Iterator[int]:
         return (end - start for start, end in zip(self._starts, self._starts[1:], strict=False))
 
+    def places_of(self, key: str) -> Iterator[tuple[int, int]]:
+        """The shard and the ordinal in it of each sample with a key."""
+        return ((holder.position, holder.ordinal) for holder in self.dataset.find(key))
+
     def in_shards(self, positions: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """For each shard its first position, and those of the ascending `positions` that it has."""
         return list(

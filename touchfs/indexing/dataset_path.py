@@ -26,6 +26,7 @@ ROOT_NAMES = (
     "frames",
     "windows",
     "interleaved",
+    "tokens",
 )
 _PATH = re.compile(rf"(.+?)(?::((?:{'|'.join(ROOT_NAMES)})(?:/.*)?)?)?", re.DOTALL)
 

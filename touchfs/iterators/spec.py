@@ -1,7 +1,7 @@
 """The spec of an iterator: a JSON object that selects samples and their order, and the graph of nodes built from it.
 
-    select       "samples", "segments", "interleaved", "merged/PLAN", or a path below one: "samples/SHARD",
-                 "segments/SHARD/DIRECTORY"
+    select       "samples", "segments", "interleaved", "merged/PLAN", "tokens/PLAN", or a path below one:
+                 "samples/SHARD", "segments/SHARD/DIRECTORY"
     where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.facts
     shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order
     window       with shuffle: its window in samples, or as a size like "2GB"; lanes: how many stand side by side

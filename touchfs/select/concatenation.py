@@ -161,8 +161,11 @@ def find(samples: SetSamples, key: str) -> int | None:
     """The position of the first sample, or segment, with a key; None if there is none."""
     if isinstance(samples, Concatenation):
         return samples.find(key)
-    for holder in samples.dataset.find(key):
-        position = position_of(samples, holder.position, holder.ordinal)
+    base: AnySamples = samples
+    while isinstance(base, Selection):
+        base = base.samples
+    for shard, ordinal in base.places_of(key):
+        position = position_of(samples, shard, ordinal)
         if position is not None:
             return position
     return None

@@ -16,12 +16,14 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.interleaved import InterleavedSamples
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.tokens.samples import TokenSamples
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.select.expression import parse_where
 from touchfs.select.facts import SampleFacts
 from touchfs.select.selection import AnySamples, Selection, position_at
 from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
+from touchfs.view.token_plan import parse_token_plan
 
 
 class Selector:
@@ -54,7 +56,7 @@ class Selector:
         return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}", f"where {expression}")
 
     def _below(self, source: str) -> AnySamples:
-        """Return the samples of `samples`, `segments`, `interleaved` or `merged/PLAN`, or of a directory below one."""
+        """Return the samples of a view, of `merged/PLAN` or `tokens/PLAN`, or of a directory below one."""
         view, _, path = source.partition("/")
         if view == "merged":
             plan, _, path = path.partition("/")
@@ -65,10 +67,17 @@ class Selector:
                 return self._of_directory(self.select(f"merged/{plan}", None), path)
             self._use_plan(plan)
             return MergedSamples(self.dataset, canonical)
+        if view == "tokens":
+            plan, _, shard = path.partition("/")
+            if not shard:
+                return TokenSamples(self.dataset, parse_token_plan(plan))
+            if "/" in shard.strip("/"):
+                raise UsageError(f"there is no {source!r} to select: a shard has no directories of windows")
+            return self._of_directory(self.select(f"tokens/{plan}", None), shard)
         if view not in _VIEWS:
             raise UsageError(
-                f"there is no {source!r} to select: choose samples, segments, interleaved, merged/PLAN or a path "
-                "below one"
+                f"there is no {source!r} to select: choose samples, segments, interleaved, merged/PLAN, tokens/LENGTH "
+                "or a path below one"
             )
         if path:
             return self._of_directory(self.select(view, None), path)

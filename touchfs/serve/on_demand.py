@@ -22,7 +22,7 @@ _THREADS = 32
 _LOOK_SECONDS = 0.5
 _ALL = -1
 # Directories of the root whose directories are of one shard each.
-_BY_SHARD = ("shards", "segments", "merged")
+_BY_SHARD = ("shards", "segments", "merged", "tokens")
 
 
 class OnDemand:
@@ -47,7 +47,7 @@ class OnDemand:
         """
         if self._dataset.is_indexed:
             return
-        if directory[:1] == (b"merged",):  # its plans have the directories of segments
+        if directory[:1] in ((b"merged",), (b"tokens",)):  # their plans have directories of shards as segments do
             directory = (b"segments", *directory[2:])
         above = accumulate(directory, lambda path, name: path + b"/" + name)
         for needed in (self._needed[path] for path in above if path in self._needed):

@@ -1,7 +1,7 @@
 """A tree for those who name files by path, and keep no inode numbers from one call to the next.
 
-A tree numbers what is looked up in `slices/`, `windows/` and `merged/`, as a mount must. Without a mount nobody needs
-these numbers for long: when there are many, a new tree takes the place of the old one.
+A tree numbers what is looked up in `slices/`, `windows/`, `tokens/` and `merged/`, as a mount must. Without a mount
+nobody needs these numbers for long: when there are many, a new tree takes the place of the old one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from touchfs.core.errors import TouchfsError
 from touchfs.core.extras import DISTRIBUTION
 from touchfs.dataset import Dataset
 from touchfs.tree.entry import Entry
-from touchfs.tree.plans import LocalPlans
+from touchfs.tree.plan_views.plans import LocalPlans
 from touchfs.tree.slice_numbers import LocalNumbers
 from touchfs.tree.tree import Tree
 

@@ -9,6 +9,7 @@
     /slices/                  spans of recordings that the path names, and whole recordings as WAV (`slices`)
     /columns/                 whole columns of tables (`table_views`)
     /by-label/                links to rows of tables by their class label (`by_label`)
+    /tokens/                  windows of tokens by a plan that the path names (`tokens`)
     /manifests/               lists of the dataset for other tools (`manifests`)
     /frames/ /windows/        frames of videos (`frames`), and windows of them by a plan that the path names (`windows`)
     /interleaved/             samples of texts and images, with a file for each (`interleaved`)
@@ -38,10 +39,10 @@ from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack, unpack
 from touchfs.tree.links.by_key import ByKey
 from touchfs.tree.manifests import Manifests
-from touchfs.tree.merged import FIRST_PLAN, Merged
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
-from touchfs.tree.plans import LocalPlans, Plans
-from touchfs.tree.slice_numbers import LocalNumbers, Numbers
+from touchfs.tree.plan_views.merged import FIRST_PLAN, Merged
+from touchfs.tree.plan_views.plans import LocalPlans, Plans
+from touchfs.tree.slice_numbers import TOKENS_RECORD, WINDOWS_RECORD, LocalNumbers, Numbers, PlannedInodes
 from touchfs.tree.subtree import EmptyView, Subtree
 from touchfs.tree.videos import frame_numbers
 from touchfs.tree.videos.segment_frames import SegmentFrames
@@ -63,17 +64,18 @@ _NUMBERS = {
     "frames": 10,
     "windows": 11,
     "interleaved": 13,
+    "tokens": 14,
 }
 
 
 class Tree:
     """The tree of `dataset`. `shard_ids` are the ids of its shards, in the same order: from 1 on, all different.
 
-    `plans` and `numbers` are the registries of plans under `merged/`, and of what is looked up in `slices/`, `windows/`
-    and below segments, needed if several processes serve one tree. Without `list_by_key` a listing of `by-key/` is
-    empty, but lookups still find every link. The lists in `manifests/` name files by paths that begin with the
-    directory `prefix`; by default they are relative to the root. With `verify`, files in `shards/` are compared with
-    their checksums (`checked_view`).
+    `plans` and `numbers` are the registries of plans under `merged/`, and of what is looked up in `slices/`,
+    `windows/`, `tokens/` and below segments, needed if several processes serve one tree. Without `list_by_key` a
+    listing of `by-key/` is empty, but lookups still find every link. The lists in `manifests/` name files by paths that
+    begin with the directory `prefix`; by default they are relative to the root. With `verify`, files in `shards/` are
+    compared with their checksums (`checked_view`).
     """
 
     def __init__(
@@ -101,6 +103,11 @@ class Tree:
             "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
             "merged": merged,
         }
+        if any(shard.may_have_tokens for shard in dataset.listed):
+            from touchfs.tree.plan_views.tokens import TokensView
+
+            number = _NUMBERS["tokens"]
+            shown["tokens"] = TokensView(shards, PlannedInodes(numbers, number, TOKENS_RECORD), number)
         if verify:
             from touchfs.tree.checked_view import CheckedView, Checks
 
@@ -130,13 +137,17 @@ class Tree:
             yield "interleaved"
 
     def _shown(self, subtrees: Mapping[int, Subtree]) -> Collection[int]:
-        """The views that are listed: not those of segments once it is known that there are not even recordings."""
-        dataset = self.dataset
-        if not dataset.is_indexed or dataset.has_recordings or dataset.is_empty:
+        """The views that are listed: not those of segments once it is known that there are not even recordings, nor
+        that of tokens once it is known that there are none.
+        """
+        dataset, hidden = self.dataset, set[str]()
+        if not dataset.is_indexed or dataset.is_empty:
             return subtrees.keys()
-        if any(shard.segments or shard.report_of_segments for shard in dataset.shards):
-            return subtrees.keys()
-        return subtrees.keys() - {_NUMBERS["segments"], _NUMBERS["merged"]}
+        if not dataset.has_recordings and not any(each.segments or each.report_of_segments for each in dataset.shards):
+            hidden |= {"segments", "merged"}
+        if not dataset.has_tokens:
+            hidden.add("tokens")
+        return subtrees.keys() - {_NUMBERS[name] for name in hidden}
 
     def _views_of_all(self) -> dict[int, Subtree]:
         """The views for which something of all shards must be known."""
@@ -160,7 +171,9 @@ class Tree:
             from touchfs.tree.videos.windows import WindowsView
 
             shown["frames"] = frames = FramesView(shards, VideoShards(), _NUMBERS["frames"])
-            shown["windows"] = WindowsView(shards, frames, self._numbers, _NUMBERS["windows"])
+            number = _NUMBERS["windows"]
+            inodes = PlannedInodes(self._numbers, number, WINDOWS_RECORD)
+            shown["windows"] = WindowsView(shards, frames, inodes, number)
         if dataset.interleaved is not None:
             from touchfs.tree.interleaved import InterleavedView
 
@@ -316,6 +329,10 @@ class Tree:
                 from touchfs.tree.videos.windows import parse_windows
 
                 parse_windows(name)
+            elif directory == self._inodes.get(b"tokens"):
+                from touchfs.view.token_plan import parse_token_plan
+
+                parse_token_plan(name)
         except UsageError as error:
             return error.message
         return ""

@@ -240,6 +240,8 @@ class TreeAnswers:
         ordinal, segment = int(attributes["ordinal"]), int(attributes.get("segment", 0))
         if "plan" in attributes:
             source = f"merged/{attributes['plan']}"
+        elif "tokens" in attributes:
+            source = f"tokens/{attributes['tokens']}"
         elif "id" in attributes:
             source = "interleaved"
         else:

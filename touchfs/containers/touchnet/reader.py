@@ -25,7 +25,7 @@ from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
 from touchfs.format import magic
-from touchfs.format.idx import DATA_SUFFIX, INDEX_SUFFIX
+from touchfs.format.idx import AUDIO_NAMES, DATA_SUFFIX, INDEX_SUFFIX, METAINFO_NAMES
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
 from touchfs.shard.options import Options
@@ -35,9 +35,6 @@ from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import Store, StoredEntry, StoredFile
 
-# The second names are from TouchNet before March 2025, for the same bytes.
-AUDIO_NAMES = frozenset({"audio", "pair_audio"})
-METAINFO_NAMES = frozenset({"metainfo", "pair_text"})
 # Any of these marks a directory as a TouchNet shard; other modalities may be beside them.
 MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
 # A modality's name becomes part of file names, of at most 255 bytes, in which each of its bytes may take three.

@@ -5,9 +5,7 @@
 A plan exists as soon as it is named; only `LISTED` ones are listed. The windows of a shard are numbered video by video.
 The files of a window are those of `frames/`: they have the same inode numbers.
 
-A registry (`Numbers`) numbers everything else that is looked up: the directory of a plan, that of a shard in it, and
-`_BLOCK` windows each. The number, followed by which window it is and whether it is its `info.json`, is in the place of
-the row.
+Everything else has inode numbers of `PlannedInodes`: an item is a window, or its `info.json`.
 """
 
 from __future__ import annotations
@@ -28,18 +26,13 @@ from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
-from touchfs.tree.slice_numbers import NonblockingNumbers, Numbers, Record
+from touchfs.tree.slice_numbers import PlannedInodes, PlannedItem
 from touchfs.tree.videos.frames import DIGITS, FramesView
 
 NAME = "windows"
 LISTED = ("L16-s0-h4", "L8-s0-h8")
 INFO = b"info.json"
 FRAME_DIGITS = 3
-# The third number of a record: those of slices have 0 or 1.
-_MARK = 2
-_BLOCK_BITS = 7
-_BLOCK = 1 << _BLOCK_BITS
-_LOW_BITS = _BLOCK_BITS + 1
 _KEPT = 256
 _WINDOW, _FRAME = re.compile(rb"[0-9]{6,10}"), re.compile(rb"([0-9]{3,10})\.\w+", re.ASCII)
 
@@ -66,43 +59,33 @@ class _WindowPlace(NamedTuple):
 class WindowsView:
     """The directory `windows`, a `Subtree`. Its inodes have the view `number`, but frames have those of `frames`."""
 
-    def __init__(self, shards: OpenShards, frames: FramesView, numbers: Numbers, number: int) -> None:
+    def __init__(self, shards: OpenShards, frames: FramesView, inodes: PlannedInodes, number: int) -> None:
         self._shards = shards
         self._frames = frames
-        self._numbers = numbers
+        self._inodes = inodes
         self._number = number
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
         self._planned: BoundedCache[tuple[TreeShard, WindowPlan], Windows] = BoundedCache(_KEPT)
 
     def nonblocking(self, shards: NonblockingShards) -> WindowsView:
-        windows = WindowsView(shards, self._frames.nonblocking(shards), NonblockingNumbers(self._numbers), self._number)
+        windows = WindowsView(shards, self._frames.nonblocking(shards), self._inodes.nonblocking(), self._number)
         windows._planned = self._planned
         return windows
 
     def _place(self, inode: int) -> _WindowPlace:
-        _, shard_id, row = unpack(inode)
-        record = self._numbers.record(row >> _LOW_BITS)
-        if record is None or record[2] != _MARK or record[3] >> ROW_BITS != shard_id:
-            raise ChangedError("this inode is not of this mount")
-        (length, skip), (hop, least), block = _halves(record[0]), _halves(record[1]), record[3] & ROW_MASK
+        numbers, shard_id, item = self._inodes.place(inode)
+        (length, skip), (hop, least) = map(_halves, numbers)
         plan = WindowPlan(length, skip, hop, least or None)
-        if not block:
+        if item is None:
             return _WindowPlace(plan, shard_id)
-        low = row & (1 << _LOW_BITS) - 1
-        return _WindowPlace(plan, shard_id, (block - 1) * _BLOCK + (low >> 1), bool(low & 1))
+        return _WindowPlace(plan, shard_id, item >> 1, bool(item & 1))
 
     def _inode(self, place: _WindowPlace, *, is_guest: bool = False) -> int:
         """The inode number of a place. Adds its block to the registry if it is new."""
         plan, shard_id, window, is_info = place
-        block, first = (0, 0) if window is None else (window // _BLOCK + 1, window % _BLOCK)
-        record: Record = (
-            plan.length << ROW_BITS | plan.skip,
-            plan.hop << ROW_BITS | (plan.min_frames or 0),
-            _MARK,
-            shard_id << ROW_BITS | block,
-        )
-        number = self._numbers.find(record) or self._numbers.add(record, is_guest=is_guest)
-        return pack(self._number, shard_id, number << _LOW_BITS | first << 1 | is_info)
+        numbers = plan.length << ROW_BITS | plan.skip, plan.hop << ROW_BITS | (plan.min_frames or 0)
+        item = None if window is None else window << 1 | is_info
+        return self._inodes.inode(PlannedItem(numbers, shard_id, item), is_guest=is_guest)
 
     def _windows(self, shard: TreeShard, plan: WindowPlan) -> Windows:
         windows = self._planned.find((shard, plan))

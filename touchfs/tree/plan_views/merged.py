@@ -3,8 +3,8 @@
     merged/max=30,gap=0.5/<shard>/<key>/0000.wav
 
 A plan exists as soon as its name is looked up, and is listed from then on. A name that is not canonical is a symbolic
-link to the canonical one. A registry (`touchfs.tree.plans`) numbers the plans, and the number is the view in inode
-numbers, from `FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
+link to the canonical one. A registry (`touchfs.tree.plan_views.plans`) numbers the plans, and the number is the view in
+inode numbers, from `FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
-from touchfs.tree.plans import NonblockingPlans, Plans
+from touchfs.tree.plan_views.plans import NonblockingPlans, Plans
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, parse_plan
 from touchfs.view.segments import JSON, segment_name
