@@ -210,6 +210,11 @@ class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
         if fits and not extend:
             super().load_state_dict(state_dict)
             return
+        if self._is_shared and extend:
+            raise UsageError(
+                "the state is one rank's alone: merge those of all ranks with merge_states, load the result into the "
+                "set with extend=True, and make the loader of that"
+            )
         if self._is_shared:
             raise UsageError(
                 f"the state is of {len(states)} workers, and this loader has {self.num_workers}: merge the states of "

@@ -182,7 +182,7 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_p
         assert f"`touchfs iterator restore --extend {data} train` goes on with what is left" in done.stderr.decode()
         done = run("restore", "train", "--extend")
         assert (done.returncode, done.stdout) == (0, b"")
-        assert done.stderr == b"touchfs: 6 samples of the old order are left, and 2 new ones come after them\n"
+        assert done.stderr == b"touchfs: 6 samples of the old order left, then 2 new samples\n"
         rest = [line for _ in range(8) for line in lines(run("next", "train"))]
         assert set(rest[6:]) == {"a0", "a1"} and sorted(came + rest) == sorted(
             [f"{shard}{number}" for shard in "bc" for number in range(5)] + ["a0", "a1"]
@@ -190,7 +190,7 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_p
         done = run("restore", "train", "-", input=token, stdin=None)
         assert done.returncode != 0
         done = run("restore", "train", "-", "--extend", input=token, stdin=None)
-        assert done.stderr == b"touchfs: 7 samples of the old order are left, and 2 new ones come after them\n"
+        assert done.stderr == b"touchfs: 7 samples of the old order left, then 2 new samples\n"
         assert lines(run("next", "train")) == came[3:]
     finally:
         if place == "mount":

@@ -132,9 +132,7 @@ def test_what_is_left_comes_in_the_old_order_and_then_what_is_new() -> None:
     node, whole = leaf(A), list(leaf(A))
     assert list(islice(node, 7)) == whole[:7]
     longer = leaf(GROWN)
-    assert over(longer, collect_state_dict(node)) == (
-        "8 samples of the old order are left, and 5 new ones come after them"
-    )
+    assert over(longer, collect_state_dict(node)) == ("8 samples of the old order left, then 5 new samples")
     rest, new = list(longer), [("x", 0), ("x", 1), ("x", 2), ("y", 0), ("y", 1)]
     assert rest[:8] == whole[7:]
     assert rest[8:] == [new[i] for i in LazyIndexedManifestIterator(range(5), True, 3)]
@@ -154,8 +152,7 @@ def test_samples_of_lost_shards_are_counted_if_they_had_not_come() -> None:
     list(islice(node, 7))
     shorter = leaf({"c": 6, "d": 1}, seed=None)
     assert over(shorter, collect_state_dict(node)) == (
-        "6 samples of the old order are left, and 1 new ones come after them; 2 that had not come are lost with their "
-        "shards"
+        "6 samples of the old order left, then 1 new sample; 2 samples lost with their shards before they came"
     )
     assert list(shorter) == [*Shards({"c": 6, "d": 1}).items]
 

@@ -124,7 +124,7 @@ class PairNode(IteratorNode, ABC):
         ranks.refuse()
 
     def extended(self, saved: Saved) -> State:
-        """Return a state that goes on where one over other shards was: with what is left there, then with what is new.
+        """Return a state that goes on where `saved`, over other shards, was: with what is left, then with what is new.
 
         Raises UsageError for a state of another graph, and for nodes that cannot go on so, by default all.
         """

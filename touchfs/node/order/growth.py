@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, UsageError
+from touchfs.dataset import counted
 from touchfs.node.core.saved import Saved
 from touchfs.store.shard_lists import ALIKE, ShardList
 
@@ -46,8 +47,8 @@ class Grown:
         return {"kind": GROWN, **asdict(self)}
 
     def __str__(self) -> str:
-        text = f"{self.left:,} samples of the old order are left, and {self.new:,} new ones come after them"
-        return text if not self.lost else f"{text}; {self.lost:,} that had not come are lost with their shards"
+        text = f"{counted(self.left, 'sample')} of the old order left, then {counted(self.new, 'new sample')}"
+        return f"{text}; {counted(self.lost, 'sample')} lost with their shards before they came" if self.lost else text
 
 
 def read_grown(saved: Saved) -> Grown:

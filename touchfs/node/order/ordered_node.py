@@ -30,6 +30,7 @@ from touchfs.store.shard_lists import ShardList, known_list
 
 # What differs in `config` if the data have other shards. A window that was given as a size depends on theirs.
 _OF_DATA = ("length", "fingerprint", "window", "chunk")
+_DAMAGED = "the state does not fit the shards that it is over: one of both is damaged"
 # By the fingerprints of both datasets. A move takes some milliseconds and a megabyte for 10,000 shards.
 _MOVES: BoundedCache[tuple[str, str], Move] = BoundedCache(8)
 
@@ -87,7 +88,7 @@ class OrderedNode(PartitionedNode):
                 coming = coming[1:]
                 left = grown = self._go_on(left, stage, coming[0], epoch)
                 if (grown.old_left, grown.size, grown.lost) != (stage.left, stage.size, stage.lost):
-                    raise FormatError("the state does not fit the shards that it is over: one of both is damaged")
+                    raise FormatError(_DAMAGED)
         return left
 
     def _order_over(self, data: Grown | None, epoch: int) -> Order:
@@ -99,7 +100,7 @@ class OrderedNode(PartitionedNode):
         return replace(self.order, size=data.length, window=window)
 
     def _go_on(self, left: Epoch, before: Grown, now: Grown | None, epoch: int) -> GrownEpoch:
-        here = str(self.config()["fingerprint"]) if now is None else now.fingerprint
+        here = str(self.config().get("fingerprint")) if now is None else now.fingerprint
 
         def make() -> Move:
             shards = self.shard_list() if now is None else known_list(now.fingerprint)
@@ -110,11 +111,13 @@ class OrderedNode(PartitionedNode):
                 )
             return Move(known_list(before.fingerprint), shards)
 
-        move = _MOVES.get((before.fingerprint, here), make)
-        return GrownEpoch(left, move, replace(self._order_over(now, epoch), size=move.new.size).whole(epoch))
+        move, order = _MOVES.get((before.fingerprint, here), make), self._order_over(now, epoch)
+        if (move.kept.size + move.lost.size, move.moved.size + move.new.size) != (before.length, order.size):
+            raise FormatError(_DAMAGED)
+        return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
 
     def advanced(self, saved: Saved, count: int) -> State:
-        """Return the state `count` items after one over any shards. Raises UsageError if its epoch ends before."""
+        """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
         self._check(saved, _OF_DATA)
         size = size_after(saved.child("config").integer("length"), read_stages(saved))
         part, own = self.order.partition.resumed(saved, size)

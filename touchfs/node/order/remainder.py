@@ -75,6 +75,9 @@ class Remainder:
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of these positions, -1 for one that is not left. Numbers ascend with positions."""
+        if self._ranks == 1:  # as after any state that ranks share
+            numbers = positions - self._start[0]
+            return np.where((numbers >= 0) & (numbers < self.size), numbers, -1)
         low, high = np.zeros(len(positions), np.int64), np.full(len(positions), self.size)
         while (low < high).any():
             middle = (low + high) // 2
