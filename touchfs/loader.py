@@ -16,12 +16,16 @@ from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
+from touchfs.node.core.iterator_node import kind_of
+from touchfs.node.core.pair_node import EXTEND
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.merge import merge_states
-from touchfs.node.graph.ordered_graph import find_ordered_node, next_position, ordered_node, with_part
+from touchfs.node.graph.ordered_graph import at_position, find_ordered_node, next_position, ordered_node, with_part
 from touchfs.node.graph.share import share_of
+from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.node.leaf.dataloading import rank_of_process
 from touchfs.node.order.batches import GlobalBatches
+from touchfs.node.order.epoch import read_stages, size_after
 from touchfs.torch import NodeIterableDataset, graph_states
 
 try:
@@ -59,10 +63,11 @@ class BatchLoader:
         lanes = 1 if order.window is None else order.window.lanes
         self.batches = GlobalBatches(each * world_size, rank, world_size, order.partition.tail, lanes)
         self._graph = graph
+        self._node = node
         self._order = node.config()
         self._size = order.size
         self._options = {**options, "batch_size": each, "num_workers": num_workers, "collate_fn": collate}
-        self._epoch, self._position = next_position(graph)
+        self._epoch, self._position, self._stages = next_position(graph)
         self._has_begun = False
 
     def __len__(self) -> int:
@@ -71,14 +76,26 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._has_begun:  # a pass that was left
-            self._epoch, self._position = self._epoch + 1, 0
+            self._begin_next()
         self._has_begun = True
-        dataset = NodeIterableDataset(with_part(self._graph, replace(self.batches, since=self._position)))
-        dataset.set_epoch(self._epoch)
+        batches, size = replace(self.batches, since=self._position), self._size_of(self._stages)
+        if self._stages:
+            graph, state = at_position(self._graph, self._epoch, batches, self._stages)
+            dataset = NodeIterableDataset(graph, state=state)
+        else:
+            dataset = NodeIterableDataset(with_part(self._graph, batches))
+            dataset.set_epoch(self._epoch)
         for batch in DataLoader(dataset, **self._options):
-            self._position = min(self._position + self.batches.size, self._size)
+            self._position = min(self._position + self.batches.size, size)
             yield batch
-        self._epoch, self._position, self._has_begun = self._epoch + 1, 0, False
+        self._begin_next()
+        self._has_begun = False
+
+    def _begin_next(self) -> None:
+        self._epoch, self._position, self._stages = self._epoch + 1, 0, []
+
+    def _size_of(self, stages: list[State]) -> int:
+        return size_after(self._size, read_stages(Saved({"stages": stages})))
 
     def state_dict(self) -> State:
         """Return where the batch after the last one that was taken begins: the same on all ranks."""
@@ -89,26 +106,52 @@ class BatchLoader:
             "global_batch": self.batches.size,
             "tail": self.batches.tail,
             "order": self._order,
+            **({"stages": self._stages} if self._stages else {}),
         }
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: State, extend: bool = False) -> None:
         """Make the next pass go on where `state` was taken, with any number of ranks and workers.
 
-        Batches of another size go on at the same position, and a warning says so. Raises UsageError for a state of
-        other data or of another order, FormatError for a damaged one.
+        Batches of another size go on at the same position, and a warning says so. With `extend`, the dataset may have
+        other shards than before: what is left comes first, and then what is new (docs/orders.md). Raises UsageError for
+        a state of other data or of another order, FormatError for a damaged one.
         """
         if not isinstance(state, dict) or state.get("touchfs_loader") != VERSION:
             raise FormatError("not a state of this loader: state_dict() of a loader in batches makes one")
         saved = Saved(state)
+        if extend:
+            saved = self._extended(saved)
         for name, here in (("order", self._order), ("tail", self.batches.tail)):
             if saved.get(name) != here:
-                raise UsageError(f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}")
+                raise UsageError(
+                    f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}; if only shards "
+                    f"were added or removed, {EXTEND} goes on"
+                )
         if (before := saved.integer("global_batch")) != self.batches.size:
             warnings.warn(
                 f"the state is of global batches of {before}, which go on in {self.batches.size}", stacklevel=2
             )
-        self._epoch, self._position = saved.integer("epoch"), saved.integer("position", self._size)
+        stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
+        self._node.left_of(saved.integer("epoch"), read_stages(Saved({"stages": stages})))  # or refuse it here
+        self._epoch, self._position = saved.integer("epoch"), saved.integer("position", self._size_of(stages))
+        self._stages = stages
         self._has_begun = False
+
+    def _extended(self, saved: Saved) -> Saved:
+        before = {
+            "node": kind_of(self._node),
+            "config": saved.child("order").fields(),
+            "epoch": saved.integer("epoch"),
+            "position": saved.integer("position"),
+            "partition": None,
+            "stages": saved.fields().get("stages", []),
+        }
+        after = self._node.extended(Saved(before))
+        if after == before:
+            return saved
+        warnings.warn(say_growth({"state": after}), stacklevel=3)
+        fields = {"order": after["config"], "position": 0, "stages": after["stages"]}
+        return Saved({**saved.fields(), **fields})
 
 
 class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
@@ -134,21 +177,32 @@ class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
             warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it in each loader
             super().__init__(self._dataset, batch_size, num_workers=num_workers, collate_fn=collate, **options)
 
-    def load_state_dict(self, state_dict: State) -> None:
+    def load_state_dict(self, state_dict: State, extend: bool = False) -> None:
         """Make the next pass go on where `state_dict` was taken. It raises UsageError for a state of another set.
 
         Of several ranks, one of another number of workers is a UsageError: `merge_states` merges those of all ranks.
+        With `extend`, the dataset may have other shards than before, as for `BatchLoader`.
         """
         states = graph_states(state_dict)
-        if ("_snapshot" in state_dict) == (self.num_workers > 0) and len(states) == max(self.num_workers, 1):
+        fits = ("_snapshot" in state_dict) == (self.num_workers > 0) and len(states) == max(self.num_workers, 1)
+        if fits and not extend:
             super().load_state_dict(state_dict)
             return
+        if self._is_shared and extend:
+            raise UsageError(
+                "the state is one rank's alone: merge those of all ranks with merge_states, load the result into the "
+                "set with extend=True, and make the loader of that"
+            )
         if self._is_shared:
             raise UsageError(
                 f"the state is of {len(states)} workers, and this loader has {self.num_workers}: merge the states of "
                 "all ranks with merge_states, and give the result to touchfs.torch.NodeIterableDataset"
             )
-        self._dataset.state = merge_states(states)
+        state = merge_states(states)
+        if extend and (over := extended_state(self._dataset.node, state)) != state:
+            state = over
+            warnings.warn(say_growth(state), stacklevel=2)
+        self._dataset.state = state
 
 
 def loader(

@@ -39,7 +39,8 @@ from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemSte
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.dataloading import worker_of_process
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.order.order import Permutation, window_of
+from touchfs.node.order.epoch import Permutation
+from touchfs.node.order.order import window_of
 from touchfs.node.order.partition import KEEP, Partition
 from touchfs.select.concatenation import SetSamples, chosen, concatenated, filtered, find
 from touchfs.select.survivors import survivors_directory
@@ -463,9 +464,13 @@ class OpenDataset(Described, Exports, Generic[T]):
         """The position of the iteration, to be saved."""
         return collect_state_dict(self.data)
 
-    def load_state_dict(self, state: State) -> None:
-        """The next iteration begins where the state says."""
-        restore_state_dict(self.data, state)
+    def load_state_dict(self, state: State, extend: bool = False) -> None:
+        """The next iteration begins where the state says.
+
+        With `extend`, the dataset may have other shards than before: what is left of the order comes first, and then
+        what is new, and a warning says how many (docs/orders.md). Raises UsageError for a state of another set.
+        """
+        restore_state_dict(self.data, state, extend)
 
     def _ipython_key_completions_(self) -> list[str]:
         count = min(len(self), COMPLETIONS) if self._steps.are_item_by_item else 0

@@ -190,9 +190,12 @@ class SampleSet:
         """Return the position of the iteration as JSON. Raises UsageError if the graph cannot be saved."""
         return node.collect_state_dict(self.data)
 
-    def load_state_dict(self, state: State) -> None:
-        """Make the next iteration start at a state from `state_dict`. Raises FormatError or UsageError."""
-        node.restore_state_dict(self.data, state)
+    def load_state_dict(self, state: State, extend: bool = False) -> None:
+        """Make the next iteration start at a state from `state_dict`. `extend` is as for `OpenDataset.load_state_dict`.
+
+        Raises FormatError or UsageError.
+        """
+        node.restore_state_dict(self.data, state, extend)
 
     def __repr__(self) -> str:
         return f"SampleSet({graph_of(self.data)})"

@@ -1,7 +1,8 @@
 """The files that touchfs keeps on this machine beside the data: indexes, decompressed shards, states and logs.
 
 Indexes, decompressed shards and rendered slices can be made again, so they may be removed to save space. A state holds
-positions, which cannot, so it is removed only if its data are gone. A file that a mount uses is never removed.
+positions, which cannot, so it is removed only if its data are gone. Nor can lists of the shards that states are over,
+which stay. A file that a mount uses is never removed.
 
 Only files with names that touchfs gives are listed, in touchfs's own directories. Nothing outside is ever removed.
 """
@@ -35,9 +36,10 @@ from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
+from touchfs.store.shard_lists import lists_directory
 from touchfs.verify.journal import journal_stem
 
-INDEX, SCRATCH, VALUES, STATE, LOG, WHERE = "index", "scratch", "values", "state", "log", "where"
+INDEX, SCRATCH, VALUES, STATE, LOG, WHERE, SHARDS = "index", "scratch", "values", "state", "log", "where", "shards"
 # An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
 _LEFT_OVER_SECONDS = 3600
 _DATASET_FILE_MAX = 256 << 20
@@ -48,9 +50,10 @@ _OURS = re.compile(r"[0-9a-f]{32}\..+")
 class StoredItem:
     """An index, decompressed shard, state or log, or all small values of the scratch store.
 
-    `kind` is one of `INDEX`, `SCRATCH`, `VALUES`, `STATE`, `LOG`, `WHERE`. `about` is the dataset, shard or mount point
-    that it belongs to, a text for values, or None if unknown. `size` is in bytes. `used` is the time of the last write
-    or read, in seconds since 1970. `is_gone`: its data no longer exist. `is_used`: a mount or another process uses it.
+    `kind` is one of `INDEX`, `SCRATCH`, `VALUES`, `STATE`, `LOG`, `WHERE`, `SHARDS`. `about` is the dataset, shard or
+    mount point that it belongs to, a text for values, or None if unknown. `size` is in bytes. `used` is the time of the
+    last write or read, in seconds since 1970. `is_gone`: its data no longer exist. `is_used`: a mount or another
+    process uses it.
     """
 
     kind: str
@@ -73,6 +76,7 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
         *_values(),
         *_states(state_dir, datasets, sources),
         *_filter_results(state_dir),
+        *(_item(SHARDS, None, [path], False, False) for path in _list_files(lists_directory())),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
     ]
     return sorted(items, key=lambda item: (not item.is_gone, item.used))
@@ -86,7 +90,7 @@ def items_to_prune(items: Iterable[StoredItem], keep: int | None = None) -> list
     left = sum(item.size for item in items)
     chosen = []
     for item in items:
-        is_too_much = keep is not None and left > keep and item.kind != STATE
+        is_too_much = keep is not None and left > keep and item.kind not in (STATE, SHARDS)
         if not item.is_used and (item.is_gone or is_too_much):
             chosen.append(item)
             left -= item.size

@@ -267,3 +267,30 @@ def test_what_two_states_differ_in(shards, here, text, touchfs):
     (here / "none").write_text("{")
     done = touchfs("iterator", "diff", here / "one", here / "none")
     assert done.returncode == 2 and b"none: not JSON" in done.stderr
+
+
+def test_a_state_goes_on_over_a_dataset_that_has_grown(here, touchfs, text):
+    for shard in ("a", "b"):
+        write_tar(here / "d" / f"{shard}.tar", {f"{shard}{number}.txt": b"x" for number in range(5)})
+    order = ("d", "--shuffle", "7")
+    first = lines(text, *order, "--take", "4", "--save-state", "one")
+    whole = lines(text, *order)
+    (here / "d" / "a.tar").unlink()
+    write_tar(here / "d" / "c.tar", {f"c{number}.txt": b"x" for number in range(3)})
+    done = touchfs("iterate", *order, "--resume", "one")
+    assert done.returncode == 1 and done.stderr.startswith(
+        b"touchfs: one: state was saved with length = 10, here it is 8"
+    )
+    assert b"--extend" in done.stderr
+    left = [path for path in whole[4:] if "/b/" in path]
+    done = touchfs("iterate", *order, "--resume", "one", "--extend", "--take", "3", "--save-state", "two")
+    assert done.stderr.decode() == (
+        f"touchfs: {len(left)} samples of the old order left, then 3 new samples; {6 - len(left)} samples lost with "
+        "their shards before they came\n"
+    )
+    rest = done.stdout.decode().splitlines() + lines(text, *order, "--resume", "two")
+    assert rest[: len(left)] == left and sorted(rest[len(left) :]) == [f"shards/c/c{number}.txt" for number in range(3)]
+    seen = [path for path in first if "/b/" in path] + rest[:3]
+    assert sorted(lines(text, *order, "--until", "two")) == sorted(seen)
+    done = touchfs("iterate", *order, "--extend")
+    assert (done.returncode, done.stderr) == (2, b"touchfs: --extend is for a state: give --resume, too\n")

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import pytest
+from tars import write_tar
 
 HEADING = "name\tepoch\tposition\tlength"
 
@@ -121,3 +122,44 @@ def test_a_mount_without_control_files_has_none(shards, touchfs, tmp_path):
         assert "this mount has no control files: use the dataset's own path" in told
     finally:
         subprocess.run(["fusermount3", "-u", tmp_path / "mnt"], check=True)
+
+
+@pytest.mark.parametrize("place", ["source", pytest.param("mount", marks=pytest.mark.variant)])
+def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_path, text):
+    data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
+    for shard in ("b", "c"):
+        write_tar(data / f"{shard}.tar", {f"{shard}{number}.txt": b"x" for number in range(5)})
+    where = data
+    if place == "mount":
+        where = tmp_path / "mnt"
+        text("mount", data, where, "--path-prefix", "", *state)
+    try:
+
+        def run(command, *arguments, **options):
+            return touchfs("iterator", command, where, *arguments, *state, **options)
+
+        assert not run("create", "train", "--spec", '{"shuffle": 7, "output": "key"}').stderr
+        came = [line for _ in range(3) for line in lines(run("next", "train"))]
+        token = run("token", "train").stdout
+        came += lines(run("next", "train"))
+        write_tar(data / "a.tar", {f"a{number}.txt": b"x" for number in range(2)})
+        if place == "mount":
+            text("reload", where)
+        done = run("next", "train")
+        assert done.returncode == 1
+        assert f"`touchfs iterator restore --extend {data} train` goes on with what is left" in done.stderr.decode()
+        done = run("restore", "train", "--extend")
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert done.stderr == b"touchfs: 6 samples of the old order left, then 2 new samples\n"
+        rest = [line for _ in range(8) for line in lines(run("next", "train"))]
+        assert set(rest[6:]) == {"a0", "a1"} and sorted(came + rest) == sorted(
+            [f"{shard}{number}" for shard in "bc" for number in range(5)] + ["a0", "a1"]
+        )
+        done = run("restore", "train", "-", input=token, stdin=None)
+        assert done.returncode != 0
+        done = run("restore", "train", "-", "--extend", input=token, stdin=None)
+        assert done.stderr == b"touchfs: 7 samples of the old order left, then 2 new samples\n"
+        assert lines(run("next", "train")) == came[3:]
+    finally:
+        if place == "mount":
+            subprocess.run(["fusermount3", "-u", "-z", where], check=True)

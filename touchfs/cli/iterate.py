@@ -16,7 +16,7 @@ from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, repeated_options
 from touchfs.cli.selection_options import selection_options
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import Token
 from touchfs.indexing.serving import check_strictly, warn_of_errors, why_unservable
 from touchfs.node.order.partition import KEEP, TAILS
@@ -56,6 +56,11 @@ PREFETCHED = 16
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
 @click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
 @click.option(
+    "--extend",
+    is_flag=True,
+    help="With --resume: the dataset may have other shards than before. What is left comes first, then what is new.",
+)
+@click.option(
     "--until",
     type=click.Path(),
     metavar="FILE",
@@ -83,6 +88,7 @@ def command(
     repeat: int | None,
     take: int | None,
     resume: str | None,
+    extend: bool,
     until: str | None,
     save_state: str | None,
     kind: str,
@@ -117,6 +123,8 @@ def command(
         raise UsageError(
             "--until goes through the epoch of a state: leave out --resume, --save-state, --epoch, --repeat"
         )
+    if extend and resume is None:
+        raise UsageError("--extend is for a state: give --resume, too")
     given = resume or until
     state = None if given is None else read_state(given)
     before = None if state is None else global_batch_of(state["state"])
@@ -143,7 +151,11 @@ def command(
     if repeat is not None:
         graph = node.LazyRepeater(graph, repeat)
     if resume is not None:
-        node.load_state(graph, resume)
+        if extend and state is not None:
+            state = _extended(graph, state, resume)
+            node.restore_state_dict(graph, state)
+        else:
+            node.load_state(graph, resume)
         if graph.state_dict().get("ended"):  # the call before this one has told so
             list(graph.pairs())
     elif epoch is not None:
@@ -158,6 +170,18 @@ def command(
     if save_state is not None:
         node.save_state(graph, save_state)
     return 1 if why_unservable(dataset, strict=True) else 0
+
+
+def _extended(graph: Any, state: Any, path: str) -> Any:
+    """Return the state of a file for the dataset as it is now, and tell what comes."""
+    from touchfs.node.graph.state import extended_state, say_growth
+
+    try:
+        state = extended_state(graph, state)
+    except (FormatError, UsageError) as error:
+        raise error.at(path) from None
+    sys.stderr.write(f"touchfs: {say_growth(state)}\n")
+    return state
 
 
 def _write_paths(pairs: Pairs, output: BinaryIO, path_of: Callable[[Any], bytes] | None = None) -> None:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, BinaryIO, Protocol
 
 import click
+from click.core import ParameterSource
 
 from touchfs.cli.command import state_option
 from touchfs.cli.command_group import CommandGroup
@@ -20,7 +21,7 @@ from touchfs.cli.stored_iterators import open_stored
 from touchfs.cli.terminal import json_option, say_rows
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, TouchfsError, UsageError
-from touchfs.core.token import from_json
+from touchfs.core.token import from_json, to_json
 from touchfs.dataset import counted
 from touchfs.iterators.store_place import StateDatabase
 
@@ -150,7 +151,12 @@ def _show(open_iterators: Open, name: str, file: str) -> None:
 @_of_a_dataset
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
-def restore(open_iterators: Open, name: str, file: BinaryIO) -> None:
+@click.option(
+    "--extend",
+    is_flag=True,
+    help="Go on over a dataset that has grown, first with what is left. Without FILE: from where it is.",
+)
+def restore(open_iterators: Open, name: str, file: BinaryIO, extend: bool) -> None:
     """Restore an iterator from a token.
 
     The token is read from FILE, or from stdin.
@@ -161,10 +167,20 @@ def restore(open_iterators: Open, name: str, file: BinaryIO) -> None:
       touchfs iterator token shards/ train > checkpoint
       touchfs iterator restore shards/ train checkpoint
     """
-    text = file.read()
-    _check_json(text, file.name)
+    from touchfs.node.graph.state import say_growth
+
+    text = b"{}"
+    if not extend or click.get_current_context().get_parameter_source("file") is not ParameterSource.DEFAULT:
+        text = file.read()
+        _check_json(text, file.name)
+    if extend:
+        token = from_json(text)
+        text = to_json({**token, "extend": True} if isinstance(token, dict) else token).encode()
     with open_iterators() as iterators:
         iterators.write(name, "token", text)
+        after = iterators.read(name, "token") if extend else b""
+    if extend:
+        sys.stderr.write(f"touchfs: {say_growth(from_json(after))}\n")
 
 
 @command.command("list")

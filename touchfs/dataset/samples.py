@@ -24,13 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError
+from touchfs.core.location import Location
 from touchfs.core.names import REPORT, hex_digest
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.registry.open import shard_name
 from touchfs.shard.single import without_lists
+from touchfs.store.shard_lists import ALIKE, ShardList
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
@@ -54,6 +57,12 @@ def as_positions(positions: Positions, count: int) -> NDArray[np.int64]:
     if not -count <= low <= high + 1 <= count:
         raise IndexError(f"positions {low} to {high} of {count}")
     return array.astype(np.int64, copy=False) if low >= 0 else array.astype(np.int64) % count
+
+
+def _facts(shard: Shard, count: int) -> tuple[Any, ...]:
+    """What tells a shard, of which `count` samples are meant, from another of its name, wherever they are."""
+    files = sorted((name, file.size) for name, file in without_lists(shard.files).items())
+    return count, files, *([shard.regrouped] if shard.regrouped else ())
 
 
 class Samples(Sequence[Sample]):
@@ -89,16 +98,24 @@ class Samples(Sequence[Sample]):
         with the same sizes have the same fingerprint.
         """
         facts = [
-            (
-                shard.name,
-                count,
-                sorted((name, file.size) for name, file in without_lists(shard.files).items()),
-                *([shard.regrouped] if shard.regrouped else ()),
-            )
+            (shard.name, *_facts(shard, count))
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
         split = [] if self.dataset.split is None else [self.dataset.split]
         return hex_digest(json.dumps([self.view, facts, *split]).encode())
+
+    def shard_list(self) -> ShardList | None:
+        """The shards that have such samples, with what the fingerprint covers of each, but by their own names."""
+        split, counts = self.dataset.split, [*self._counts()]
+        ids: list[str] = []
+        paths: dict[str, set[str]] = {}
+        for shard, count in zip(self.dataset.shards, counts, strict=True):
+            name = shard_name(Location.of(shard.path), shard.container)
+            ids.append(hex_digest(json.dumps([name, *_facts(shard, count)]).encode()))
+            paths.setdefault(ids[-1], set()).add(shard.path)
+        named = (each if len(paths[each]) == 1 else each + ALIKE for each in ids)
+        shards = tuple((each, count) for each, count in zip(named, counts, strict=True) if count)
+        return ShardList(self.view if split is None else f"{self.view} of the split {split}", shards)
 
     @cached_property
     def identity(self) -> str:

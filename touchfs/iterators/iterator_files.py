@@ -90,7 +90,8 @@ CONTROL_WORDS = """\
   next      makes a step                  peek      the text that the next step will return
   position  samples taken in this epoch   len       samples in an epoch
   epoch     counted from 0                batch     samples per step; can be written
-  token     the state, one line of JSON; write a state, or an item token (xattr user.touchfs.token of a file)
+  token     the state, one line of JSON; write a state, or an item token (xattr user.touchfs.token of a file), or
+            {"extend": true} to go on over a dataset that has grown
   reset     write 1 to start again, or {"epoch": 3} to start with an epoch
   error     the reason why the last write failed
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from shlex import quote as shell_quote
 from typing import Any, NamedTuple
 
 from touchfs.core.errors import FormatError, NotFoundError, UsageError
@@ -11,7 +13,11 @@ from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.output import OutputLines
 from touchfs.iterators.spec import Spec, check_name, is_same_pass, stored_spec
-from touchfs.node.graph.state import enclose, resume
+from touchfs.node.core.pair_node import PairNode
+from touchfs.node.core.saved import Saved
+from touchfs.node.graph.state import enclose, extended_state, resume
+from touchfs.node.order.ordered_node import OrderedNode
+from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.selection import AnySamples, position_at, source_of
 from touchfs.store.iterator_store import Connection
 
@@ -42,6 +48,10 @@ class StoredPosition(NamedTuple):
         spec, base, steps, error = found
         return spec, base, steps, error
 
+    def _name(self) -> str:
+        (name,) = self.connection.execute("SELECT name FROM iterator WHERE id = ?", (self.iterator,)).fetchone()
+        return os.fsdecode(bytes(name))
+
     def graph(self) -> LiveGraph:
         """Return the graph, at any position."""
         return self.graphs.of(self.iterator, self.row()[0])
@@ -57,7 +67,7 @@ class StoredPosition(NamedTuple):
         except FormatError as error:
             raise UsageError("its position is damaged: writing 1 to reset starts it again") from error
         except UsageError as error:
-            raise UsageError(_lost(graph, base or "")) from error
+            raise UsageError(_lost(graph, self._name(), base or "")) from error
         return graph
 
     def asked_graph(self) -> LiveGraph:
@@ -92,9 +102,14 @@ class StoredPosition(NamedTuple):
         return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
     def at_token(self, value: Any) -> Written:
-        """Return what to store for a value written to `token`: a state or an item token. Raises UsageError."""
+        """Return what to store for a value written to `token`: a state or an item token. Raises UsageError.
+
+        A state with `"extend": true` may be over other shards of the dataset, and that alone is the stored position.
+        """
         if not isinstance(value, dict):
             raise UsageError("a token is a JSON object, as `cat token` prints it")
+        if value.get("extend") is True:
+            return self._extended({name: field for name, field in value.items() if name not in ("extend", "kind")})
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
             graph = self.graph_at_position()
@@ -105,6 +120,26 @@ class StoredPosition(NamedTuple):
             raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
         state = {name: field for name, field in value.items() if name != "kind"}
         return graph.spec_text, to_json(enclose(graph.root, resume(graph.root, state).state())), 0
+
+    def _extended(self, state: State) -> Written:
+        _, base, steps, _ = self.row()
+        graph, taken = self.graph(), 0
+        if not state:
+            state, taken = from_json(base or graph.start), steps * graph.spec.batch
+        if taken:
+            state = {**state, "state": _advanced(graph.root, state["state"], taken)}
+        state = extended_state(graph.root, state)
+        return graph.spec_text, to_json(enclose(graph.root, resume(graph.root, state).state())), 0
+
+
+def _advanced(root: PairNode, state: State, taken: int) -> State:
+    """Return the state `taken` samples later, over whatever shards it is."""
+    node = root.recorded
+    if isinstance(node, OrderedNode):
+        return node.advanced(Saved(state), taken)
+    if isinstance(node, LazyRepeater):
+        return {**state, "source": _advanced(node.source, state["source"], taken)}
+    raise UsageError("an iterator over several sources cannot go on over a dataset with other shards: reset it")
 
 
 def _state_at_item(graph: LiveGraph, item: dict[str, Any], fingerprint: str) -> State:
@@ -137,13 +172,15 @@ def _position(samples: AnySamples, item: dict[str, Any]) -> int:
     return position
 
 
-def _lost(graph: LiveGraph, base: str) -> str:
+def _lost(graph: LiveGraph, name: str, base: str) -> str:
     """Return the error text for a stored position that the changed dataset does not have."""
     try:
         epoch = f"in epoch {graph.root.epoch_of(from_json(base)['state'])}, "
     except (KeyError, TypeError, ValueError, FormatError):  # it is of another graph
         epoch = ""
+    restore = f"touchfs iterator restore --extend {shell_quote(graph.samples[0].dataset.source)} {shell_quote(name)}"
     return (
-        "the dataset has changed since: put the old one back, or restart by writing to reset "
-        f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
+        f"the dataset has changed since: put the old one back, or `{restore}` goes on with what is left and then with "
+        'what is new, as {"extend": true} in token does, or restart by writing to reset 1 or {"epoch": N}; it was '
+        f"{epoch}at the state {base}"
     )

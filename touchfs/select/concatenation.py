@@ -17,6 +17,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import Positions, Samples, as_positions
 from touchfs.select.selection import AnySamples, Selection, position_of
 from touchfs.select.selector import Selector
+from touchfs.store.shard_lists import ShardList
 
 
 class Concatenation:
@@ -38,6 +39,15 @@ class Concatenation:
         """A string that differs if the samples, or their positions, differ."""
         facts = [*(part.fingerprint for part in self.parts), self._description]
         return hex_digest("\0".join(facts).encode(errors="surrogatepass"))
+
+    def shard_list(self) -> ShardList | None:
+        """The shards of all parts, each as one of its part; None of samples chosen by position."""
+        lists = [part.shard_list() for part in self.parts]
+        known = [each for each in lists if each is not None]
+        if self.positions is not None or len(known) < len(lists):
+            return None
+        shards = ((f"{number}:{name}", count) for number, part in enumerate(known) for name, count in part.shards)
+        return ShardList(known[0].what if known else "", tuple(shards))
 
     @property
     def view(self) -> str:

@@ -18,20 +18,43 @@ from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import Positions, Samples, as_positions
+from touchfs.store.shard_lists import ALIKE, ShardList
 
 
 class Selection:
-    """The samples at ascending `positions` of `samples`. `description` identifies the selection in the fingerprint."""
+    """The samples at ascending `positions` of `samples`. `description` identifies the selection in the fingerprint.
 
-    def __init__(self, samples: AnySamples, positions: Sequence[int] | Any, description: str) -> None:
+    `rule` says how each shard's samples were chosen, without looking at other shards; None if they were not.
+    """
+
+    def __init__(
+        self, samples: AnySamples, positions: Sequence[int] | Any, description: str, rule: str | None = None
+    ) -> None:
         self.samples = samples
         self.positions = positions
         self._description = description
+        self._rule = rule
 
     @cached_property
     def fingerprint(self) -> str:
         """A string that differs if the selected data differs, wherever it is stored."""
         return self._hash(self.samples.fingerprint)
+
+    def shard_list(self) -> ShardList | None:
+        """The shards that have selected samples, each with its number of them; None of those chosen by position."""
+        whole = None if self._rule is None else self.samples.shard_list()
+        if whole is None:
+            return None
+        positions, shards, start, first = np.asarray(self.positions, np.int64), [], 0, 0
+        for name, count in whole.shards:
+            end = int(np.searchsorted(positions, start + count))
+            if 0 < end - first < count:
+                chosen = (positions[first:end] - start).astype("<i8").tobytes()
+                name = hex_digest(name.encode() + chosen) + ALIKE * name.endswith(ALIKE)
+            if end > first:
+                shards.append((name, end - first))
+            start, first = start + count, end
+        return ShardList(f"{whole.what} {self._rule}", tuple(shards))
 
     @property
     def identity(self) -> str:

@@ -51,7 +51,7 @@ class Selector:
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
         kept = survivors(SampleFacts(samples, names), expression, self._survivors_path)
-        return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
+        return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}", f"where {expression}")
 
     def _below(self, source: str) -> AnySamples:
         """Return the samples of `samples`, `segments`, `interleaved` or `merged/PLAN`, or of a directory below one."""
@@ -83,7 +83,7 @@ class Selector:
             if below:
                 return self._of_directory(samples, "/".join(below))
             positions = np.concatenate([np.arange(*_range_of(samples, each)) for each in split])
-            return Selection(samples, positions, f"below {name}")
+            return Selection(samples, positions, f"below {name}", f"below {name}")
         if shard is None:
             raise UsageError(f"there is no shard {name!r} to select")
         if not below:
@@ -103,7 +103,8 @@ class Selector:
                 ),
                 np.int64,
             )
-        return Selection(samples, positions, f"below {path.strip('/')}")
+        below_path = f"below {path.strip('/')}"
+        return Selection(samples, positions, below_path, below_path)
 
 
 _CACHE_SIZE = 64

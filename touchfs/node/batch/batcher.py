@@ -9,11 +9,11 @@ from typing import Any
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
-from touchfs.node.core.foreign import maker
+from touchfs.node.core.foreign import extended, maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
-from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.node.core.transform import TransformIteration, TransformNode, refuse_drained
 
 
 class LazyBatcher(TransformNode):
@@ -38,6 +38,10 @@ class LazyBatcher(TransformNode):
                 f"{kind_of(self)} expects tokens shaped like (source_token, …), 1 to {self.batch_size}, not {token!r}"
             )
         return list(map(maker(self.source), token))
+
+    def extended(self, saved: Saved) -> State:
+        refuse_drained(saved)
+        return {**saved.fields(), "source": extended(self.source, saved.child("source"))}
 
     def config(self) -> State:
         return {"batch_size": self.batch_size, "drop_last": self.drop_last}

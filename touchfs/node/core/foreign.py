@@ -61,6 +61,13 @@ def locate(source: Any, token: Token, epoch: int) -> State:
     raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state can be restored")
 
 
+def extended(source: Any, saved: Saved) -> State:
+    """Return the state of a child that goes on over other shards (`PairNode.extended`). Raises UsageError."""
+    if isinstance(source, PairNode):
+        return source.recorded.extended(saved)
+    raise UsageError(f"{saved.where}: a {kind_of(source)} cannot go on over a dataset with other shards")
+
+
 def obstacle(source: object) -> str | None:
     """Return why the graph from a node down cannot be saved, or None if it can. Works for nodes of any kind.
 

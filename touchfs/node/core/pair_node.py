@@ -17,6 +17,8 @@ from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Track, TrackedPairs, current_scope
 from touchfs.node.core.seed import DrawnSeed
 
+EXTEND = "load_state_dict(state, extend=True), or --extend"
+
 # The classes of each name by their module, the latest of each: states hold names, and `merge_states` has no graph.
 NODE_CLASSES: defaultdict[str, dict[str, type[PairNode]]] = defaultdict(dict)
 
@@ -121,6 +123,16 @@ class PairNode(IteratorNode, ABC):
         """
         ranks.refuse()
 
+    def extended(self, saved: Saved) -> State:
+        """Return a state that goes on where `saved`, over other shards, was: with what is left, then with what is new.
+
+        Raises UsageError for a state of another graph, and for nodes that cannot go on so, by default all.
+        """
+        raise UsageError(
+            f"{saved.where}: a {kind_of(self)} cannot go on over a dataset with other shards: datasets, shuffled, "
+            "filtered and mapped, can"
+        )
+
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
 
@@ -157,12 +169,18 @@ class PairNode(IteratorNode, ABC):
         track = self._current_track()
         return (track.latest or self._loaded(track) or self.begin(track.epoch)).own_state()
 
-    def load_state_dict(self, state: State) -> None:
-        """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""
+    def load_state_dict(self, state: State, extend: bool = False) -> None:
+        """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`.
+
+        With `extend`, the state may be over other shards of the dataset: what is left there comes first, and then what
+        is new (`extended`).
+        """
         if not self.is_checkpointable:
             refuse_state(self, self.obstacle())
         if state is None:
             raise UsageError(f"{kind_of(self)}: there is no state to load")
+        if extend:
+            state = self.extended(Saved(state))
         track = self._current_track()
         track.loaded, track.latest, track.unbegun = self.begin(saved=Saved(state)), None, None
         track.epoch = track.loaded.epoch
@@ -184,7 +202,7 @@ class PairNode(IteratorNode, ABC):
             self._track = Track()
         return self._track
 
-    def _check(self, saved: Saved) -> None:
+    def _check(self, saved: Saved, may_differ: Sequence[str] = ()) -> None:
         kind = kind_of(self)
         if saved.get("node") != kind:
             raise UsageError(
@@ -197,8 +215,10 @@ class PairNode(IteratorNode, ABC):
         saved_config.refuse_others(config)
         for name, here in config.items():
             there = saved_config.get(name)
-            if there != here:
+            if there != here and name not in may_differ:
                 remedy = "restore the graph and the dataset it is of"
+                if name in ("length", "fingerprint") and config.get("fingerprint") is not None:
+                    remedy = f"{remedy}, or go on with what is left and then with what is new: {EXTEND}"
                 if name == "seed":
                     remedy = "use no seed" if there is None else f"use seed {there!r:.200}"
                 raise UsageError(

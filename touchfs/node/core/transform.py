@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.foreign import begin, is_indexed, maker, obstacle
 from touchfs.node.core.iteration import Iteration
@@ -55,3 +56,9 @@ class TransformIteration(Iteration):
 
     def position(self) -> State:
         return {"source": self.source.state()}
+
+
+def refuse_drained(saved: Saved) -> None:
+    """Raise UsageError for a state whose source has ended, which does not say what came before."""
+    if saved.flag("drained"):
+        raise UsageError(f"{saved.where} is at the end of its epoch: begin the next one, which is over all data")

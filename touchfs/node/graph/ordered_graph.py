@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from touchfs.core.errors import UsageError
+from touchfs.core.token import State
 from touchfs.node.core.description import recorded
 from touchfs.node.core.iterator_node import children_of, kind_of, resolve_iterator_source, with_children
 from touchfs.node.core.scope import Track
-from touchfs.node.order.batches import Part
+from touchfs.node.graph.state import enclose
+from touchfs.node.order.batches import GlobalBatches, Part
 from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.prefetcher import LazyPrefetcher
@@ -51,18 +53,30 @@ def with_part(graph: Any, part: Part) -> Any:
     return node
 
 
-def next_position(graph: Any) -> tuple[int, int]:
-    """Return the epoch and the position in it that the next iteration of a graph begins at.
-
-    Raises UsageError for the remainder of ranks.
-    """
+def next_position(graph: Any) -> tuple[int, int, list[State]]:
+    """Return the epoch, and the position in what is left after stages of it, that the next iteration begins at."""
     epoch, state = recorded(resolve_iterator_source(graph)).next_start()
     if state is None:
-        return epoch, 0
+        return epoch, 0, []
     ahead = 0
     while "source" in state:
         ahead += len(state.get("ahead", ()))
         state = state["source"]
-    if state["stages"]:
-        raise UsageError("the state is of what other ranks left, and global batches begin at a position of the order")
-    return state["epoch"], state["position"] - ahead
+    return state["epoch"], state["position"] - ahead, state["stages"]
+
+
+def at_position(graph: Any, epoch: int, batches: GlobalBatches, stages: list[State]) -> tuple[Any, State]:
+    """Return a copy of a graph that takes `batches` from their first position on, in what is left after stages of an
+    epoch, and its state there.
+    """
+    graph = with_part(graph, batches)
+    state = recorded(resolve_iterator_source(graph)).begin(epoch).state()
+    inner = state
+    while "source" in inner:
+        inner = inner["source"]
+    inner |= {
+        "position": batches.since,
+        "partition": {**batches.as_json(), "own": None},
+        "stages": stages,
+    }
+    return graph, enclose(graph, state)

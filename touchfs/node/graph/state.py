@@ -8,15 +8,17 @@ state that does not fit raises, and is never replaced by a replay from the start
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 from touchfs.core.errors import FormatError, UsageError, map_os_errors
 from touchfs.core.token import State, from_json, read_token, to_json
 from touchfs.node.core.description import recorded
-from touchfs.node.core.foreign import check_checkpointable, locate, resume_root
+from touchfs.node.core.foreign import check_checkpointable, extended, locate, resume_root
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of
 from touchfs.node.core.saved import Saved
+from touchfs.node.order.growth import GROWN, read_grown
 from touchfs.posix.atomic import atomic_file
 
 VERSION = 1
@@ -31,12 +33,38 @@ def collect_state_dict(node: IteratorNode) -> State:
     return enclose(node, node.state_dict())
 
 
-def restore_state_dict(node: IteratorNode, state: State) -> None:
+def restore_state_dict(node: IteratorNode, state: State, extend: bool = False) -> None:
     """Make the next `iter(node)` start at a state from `collect_state_dict`.
 
-    Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
+    With `extend`, the state may be over other shards of the dataset: `extended_state` says how it goes on, and a
+    warning what comes. Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
     """
+    if extend and (over := extended_state(node, state)) != state:
+        state = over
+        warnings.warn(say_growth(state), stacklevel=3)
     node.load_state_dict(_inner_state(node, state))
+
+
+def extended_state(node: IteratorNode, state: State) -> State:
+    """Return a state that goes on where `state`, over other shards of the dataset, was: the epoch has what is left of
+    its old order and still exists, and then all new samples, in an order of the same seed.
+
+    Raises as `restore_state_dict`, UsageError for graphs that cannot go on so, and where the old shards are unknown.
+    """
+    return enclose(node, extended(node, Saved(_inner_state(node, state))))
+
+
+def say_growth(state: State) -> str:
+    """Return what comes after a state from `extended_state`, in one line."""
+    inner = state["state"]
+    while isinstance(inner.get("source"), dict):
+        inner = inner["source"]
+    stages, has_begun = inner.get("stages"), inner.get("position")
+    if stages and not has_begun and stages[-1].get("kind") == GROWN:
+        return str(read_grown(Saved(stages[-1])))
+    if stages or has_begun:
+        return "the dataset has the same shards as before"
+    return f"epoch {inner['epoch']} begins, and is one of all {inner['config']['length']:,} samples"
 
 
 def resume(node: IteratorNode, state: State) -> Iteration:
@@ -70,15 +98,16 @@ def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
         file.write(text.encode() + b"\n")
 
 
-def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
-    """Restore the graph whose root is `node` from a file that `save_state` wrote at `path`.
+def load_state(node: IteratorNode, path: str | os.PathLike[str], extend: bool = False) -> None:
+    """Restore the graph whose root is `node` from a file that `save_state` wrote at `path`. `extend` is as for
+    `restore_state_dict`.
 
     Raises NotFoundError or SourceError if the file cannot be read, FormatError for a damaged state, UsageError for
     a state of another graph or dataset.
     """
     state = read_state(path)
     try:
-        restore_state_dict(node, state)
+        restore_state_dict(node, state, extend)
     except (FormatError, UsageError) as error:
         raise error.at(os.fspath(path)) from None
 

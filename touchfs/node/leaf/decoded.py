@@ -15,6 +15,7 @@ from touchfs.dataset.samples import Samples
 from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
+from touchfs.store.shard_lists import ShardList
 
 # Called as by Lhotse, with the error, the ordinal and the path.
 OnError: TypeAlias = Callable[[Exception, int, str], None]
@@ -36,6 +37,10 @@ class DecodedSamples:
     def fingerprint(self) -> str:
         """The fingerprint of the samples."""
         return self.samples.fingerprint
+
+    def shard_list(self) -> ShardList | None:
+        """The shards of the samples."""
+        return self.samples.shard_list()
 
     def __len__(self) -> int:
         return len(self.samples)

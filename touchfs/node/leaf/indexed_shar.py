@@ -88,7 +88,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
 
     def sample(self, position: int, epoch: int) -> Sample:
         """Return the sample at a position, marked with an epoch."""
-        sample = self.samples[position]
+        sample: Sample = self.samples[position]
         sample.shar_epoch = epoch
         return sample if self.fields is None else sample.only(self.fields)
 
@@ -115,7 +115,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
         return position, epoch
 
     def config(self) -> State:
-        return {**self.order.config(), "fields": self.fields, "fingerprint": self.samples.fingerprint}
+        return {**self.order.config(), "fields": self.fields, "fingerprint": self.fingerprint}
 
 
 def _refuse_compressed(paths: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from touchfs.node.core.iteration import Iteration, Pair, same
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, plain_seed
+from touchfs.node.order.epoch import ordinals_of
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.partitioned_node import PartitionedNode
@@ -92,7 +93,7 @@ class _BatchIteration(Iteration):
 
     def walk(self) -> Iterator[Pair]:
         node = self.node
-        for number in self.order.ordinals(self.epoch, (), self.order.partition, self.shard):
+        for number in ordinals_of(self.order.whole(self.epoch), self.order.partition, self.shard):
             for batch, cursor in node.reader.steps(node.partitions[number], self.cursor):
                 self.cursor = cursor
                 yield None, partial(same, batch)

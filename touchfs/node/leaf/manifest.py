@@ -119,7 +119,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         return read(extension, tokens)
 
     def config(self) -> State:
-        return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
+        return {**self.order.config(), "fingerprint": self.fingerprint}
 
 
 def _open_samples(samples: Indexed | Dataset | StorageBackend | str | os.PathLike[str]) -> Indexed:

@@ -21,6 +21,7 @@ from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, plain_seed
 from touchfs.node.leaf.dataloading import is_split
+from touchfs.node.order.epoch import ordinals_of
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.partitioned_node import PartitionedNode
@@ -75,7 +76,7 @@ class StreamIteration(Iteration):
 
     def walk(self) -> Iterator[Pair]:
         node = self.node
-        for position in self.order.ordinals(self.epoch, (), self.order.partition, self.shard):
+        for position in ordinals_of(self.order.whole(self.epoch), self.order.partition, self.shard):
             for place, make in node.streams[position].samples(self.place):
                 self.place = place
                 yield None, node.present(make, self.epoch)

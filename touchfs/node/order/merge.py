@@ -10,8 +10,9 @@ from touchfs.core.token import State
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.batches import BATCHES, SHARED, own_of
+from touchfs.node.order.epoch import read_stages, size_after
 from touchfs.node.order.partition import Partition
-from touchfs.node.order.remainder import Stage, read_stage, remainders
+from touchfs.node.order.remainder import Stage
 
 
 def merge_positions(ranks: Ranks) -> State:
@@ -32,8 +33,8 @@ def merge_positions(ranks: Ranks) -> State:
     if {(part.world_size, part.kind, part.tail) for part in parts} != {(old.world_size, old.kind, old.tail)}:
         raise UsageError(f"{ranks.where}: the ranks were of different partitions")
     in_epoch = ranks.in_epoch()
-    stages = _stages(in_epoch[0])
-    if any(_stages(state) != stages for state in in_epoch):
+    stages = read_stages(in_epoch[0])
+    if any(read_stages(state) != stages for state in in_epoch):
         raise UsageError(f"{ranks.where}: the ranks resumed from different states")
     size = _left(in_epoch[0])
     cursors = [0] * old.world_size
@@ -41,7 +42,7 @@ def merge_positions(ranks: Ranks) -> State:
         # In lock step the state is of another rank, which may have one position more.
         count, position = part.count(size), state.integer("position", _partition(state).count(size))
         if state.integer("epoch") > ranks.epoch:
-            if position or _stages(state):
+            if position or read_stages(state):
                 raise UsageError(
                     f"{state.where}: rank {part.rank} has already begun epoch {ranks.epoch + 1}, "
                     f"others are in {ranks.epoch}"
@@ -101,8 +102,7 @@ def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
 
 def _left(state: Saved) -> int:
     """Return how many positions an epoch, or its remainder, has."""
-    length = state.child("config").integer("length")
-    return ([length] + [left.size for left in remainders(length, _stages(state))])[-1]
+    return size_after(state.child("config").integer("length"), read_stages(state))
 
 
 def _partition(state: Saved) -> Partition:
@@ -112,7 +112,3 @@ def _partition(state: Saved) -> Partition:
         )
     part = state.child("partition")
     return Partition(part.integer("rank"), part.integer("world_size"), str(part.get("kind")), str(part.get("tail")))
-
-
-def _stages(state: Saved) -> list[Stage]:
-    return [read_stage(stage) for stage in state.children("stages")]

@@ -8,26 +8,20 @@ epoch has the seed `seed + epoch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State
 from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
 from touchfs.node.order.batches import Part
+from touchfs.node.order.epoch import Epoch, Permutation, WholeEpoch, ordinals_of
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.node.order.partition import Partition
-from touchfs.node.order.remainder import Stage, remainders
 from touchfs.node.order.windowed import Window, Windowed
-
-# Ordinals computed at a time: few at first for a quick resume, then enough to amortize the cost of NumPy's calls.
-FIRST_BLOCK = 16
-BLOCK = 1 << 13
 
 
 def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
@@ -45,14 +39,6 @@ def window_of(seed: int | None, window: int | None, lanes: int) -> Window | None
     if seed is None:
         raise UsageError("a window is of a shuffle: shuffle, too")
     return Window(window, lanes)
-
-
-class Permutation(Protocol):
-    """The permutation of an epoch, of arrays of shape `(n,)`."""
-
-    def __call__(self, positions: NDArray[np.int64], /) -> NDArray[np.int64]: ...
-
-    def inverse(self, ordinals: NDArray[np.int64], /) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +76,28 @@ class Order:
         """Return how many ordinals this rank visits in an epoch."""
         return self.partition.count(self.size)
 
-    def left(self, stages: Sequence[Stage] = ()) -> int:
-        """Return how many positions an epoch has, or its remainder after `stages`."""
-        return ([self.size] + [left.size for left in remainders(self.size, stages)])[-1]
+    def whole(self, epoch: int) -> WholeEpoch:
+        """Return all positions of an epoch."""
+        return WholeEpoch(self.size, self.permutation(epoch))
 
-    def ordinals(self, epoch: int, stages: Sequence[Stage], part: Part, start: int) -> Iterator[int]:
-        """Yield the ordinals of a part from its own position `start` on."""
-        left = remainders(self.size, stages)
-        size = left[-1].size if left else self.size
-        count, permutation, block = part.count(size), self.permutation(epoch), FIRST_BLOCK
-        while start < count:
-            stop = min(start + block, count)
-            where = part.positions(np.arange(start, stop), size)
-            for remainder in reversed(left):
-                where = remainder.positions(where)
-            yield from (where if permutation is None else permutation(where)).tolist()
-            start, block = stop, min(block * 4, BLOCK)
-
-    def seen(self, epoch: int, stages: Sequence[Stage], part: Part, own: int) -> Iterator[int]:
+    def seen(self, epoch: int, left: Epoch, part: Part, own: int) -> Iterator[int]:
         """Yield the ordinals that come before a part's own position: of earlier ranks, or a shared state, those of all.
 
-        With `stages` they come in the order of the epoch, and take a byte of memory for each ordinal.
+        If only a part of the epoch is `left`, they come in the order of the whole one, and take some bytes of memory
+        for each ordinal.
         """
-        if not stages:
-            yield from islice(self.ordinals(epoch, (), Partition(), 0), part.since)
-            yield from islice(self.ordinals(epoch, (), part, 0), own)
+        whole = self.whole(epoch)
+        if isinstance(left, WholeEpoch):
+            yield from islice(ordinals_of(whole, Partition(), 0), part.since)
+            yield from islice(ordinals_of(whole, part, 0), own)
             return
-        left, permutation = remainders(self.size, stages), self.permutation(epoch)
-        numbers = part.positions(np.arange(own), left[-1].size)
-        is_left = np.ones(left[-1].size, np.bool_)
+        numbers = part.positions(np.arange(own), left.size)
+        is_left = np.ones(left.size, np.bool_)
         is_left[: part.since] = is_left[numbers] = False
-        where = np.flatnonzero(is_left)
-        for remainder in reversed(left):
-            where = remainder.positions(where)
         is_seen = np.ones(self.size, np.bool_)
-        is_seen[where] = False
-        where = np.flatnonzero(is_seen)
-        yield from (where if permutation is None else permutation(where)).tolist()
+        is_seen[left.ordinals(np.flatnonzero(is_left))] = False
+        seen = np.flatnonzero(is_seen)
+        yield from seen[np.argsort(whole.positions_of(seen))].tolist()
 
     def own(self, ordinal: int, epoch: int) -> int:
         """Return this rank's own position of an ordinal, in an epoch without stages.

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.order.batches import BATCHES
+from touchfs.node.order.epoch import AnyStage, Epoch, GrownEpoch, LeftByRanks, ordinals_of, read_stages, size_after
+from touchfs.node.order.growth import Grown, Move
 from touchfs.node.order.merge import merge_positions
+from touchfs.node.order.order import Order
+from touchfs.node.order.partition import KEEP
 from touchfs.node.order.partitioned_node import PartitionedNode
-from touchfs.node.order.remainder import Stage, read_stage
+from touchfs.node.order.remainder import Remainder, Stage
+from touchfs.node.order.windowed import Window
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.store.shard_lists import ShardList, known_list
+
+# What differs in `config` if the data have other shards. A window that was given as a size depends on theirs.
+_OF_DATA = ("length", "fingerprint", "window", "chunk")
+_DAMAGED = "the state does not fit the shards that it is over: one of both is damaged"
+# By the fingerprints of both datasets. A move takes some milliseconds and a megabyte for 10,000 shards.
+_MOVES: BoundedCache[tuple[str, str], Move] = BoundedCache(8)
 
 
 class OrderedNode(PartitionedNode):
@@ -40,6 +56,94 @@ class OrderedNode(PartitionedNode):
     def ordinal_of(self, token: Token) -> int:
         """Return the ordinal of a token."""
 
+    def shard_list(self) -> ShardList | None:
+        """Return the shards of the data; None where nothing says which they are."""
+        return None
+
+    def left_of(self, epoch: int, stages: Sequence[AnyStage], data: Grown | None = None) -> Epoch:
+        """Return what is left of an epoch after `stages`, which is over other `data` in the end if given.
+
+        Raises UsageError if the shards of data before are unknown, FormatError if the stages do not fit them.
+        """
+        coming = [*(stage for stage in stages if isinstance(stage, Grown)), data]
+        left: Epoch = self._order_of(coming[0]).whole(epoch)
+        for stage in stages:
+            if isinstance(stage, Stage):
+                left = LeftByRanks(left, Remainder(left.size, stage))
+            else:
+                coming = coming[1:]
+                left = grown = self._go_on(left, stage, coming[0], epoch)
+                if (grown.old_left, grown.size, grown.lost) != (stage.left, stage.size, stage.lost):
+                    raise FormatError(_DAMAGED)
+        return left
+
+    def _order_of(self, data: Grown | None) -> Order:
+        if data is None:
+            return self.order
+        window = self.order.window
+        if window is not None and data.window is not None:
+            window = Window(data.window, window.lanes)
+        return replace(self.order, size=data.length, window=window)
+
+    def _go_on(self, left: Epoch, before: Grown, now: Grown | None, epoch: int) -> GrownEpoch:
+        here = str(self.config().get("fingerprint")) if now is None else now.fingerprint
+
+        def make() -> Move:
+            shards = self.shard_list() if now is None else known_list(now.fingerprint)
+            if shards is None:
+                raise UsageError(
+                    f"nothing says which shards the items of this {kind_of(self)} are of, as where they were chosen by "
+                    "position: its states go on over the same items only"
+                )
+            return Move(known_list(before.fingerprint), shards)
+
+        move, order = _MOVES.get((before.fingerprint, here), make), self._order_of(now)
+        if (move.kept.size + move.lost.size, move.moved.size + move.new.size) != (before.length, order.size):
+            raise FormatError(_DAMAGED)
+        return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
+
+    def advanced(self, saved: Saved, count: int) -> State:
+        """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
+        self._check(saved, _OF_DATA)
+        size = size_after(saved.child("config").integer("length"), read_stages(saved))
+        part, own = self.order.partition.resumed(saved, size)
+        if own + count > part.count(size):
+            raise UsageError(f"{saved.where} has no {count} more items in its epoch")
+        return {**saved.fields(), **part.state(own + count, size)}
+
+    def extended(self, saved: Saved) -> State:
+        here = self.config()
+        if "fingerprint" not in here:  # it is of several sources
+            return super().extended(saved)
+        self._check(saved, _OF_DATA)
+        config, epoch = saved.child("config"), saved.integer("epoch")
+        if config.fields() == here:
+            return saved.fields()
+        fingerprint, window = config.fields().get("fingerprint"), config.fields().get("window")
+        if not isinstance(fingerprint, str):
+            raise UsageError(
+                f"{saved.where} does not say which shards it is over, as states of datasets do: it goes on over the "
+                "same items only"
+            )
+        state, part = saved.fields(), saved.get("partition")
+        if isinstance(part, dict) and part.get("kind") != BATCHES and part.get("world_size") != 1:
+            raise UsageError(
+                f"{saved.where} is one of several ranks' own: merge the states of all with merge_states before"
+            )
+        if part is not None:
+            state |= self.merge(Ranks(kind_of(self), [saved], epoch, False, lambda states: {}))
+        merged, length = Saved(state, saved.where), config.integer("length")
+        stages = read_stages(merged)
+        if position := merged.integer("position", size_after(length, stages)):
+            stages.append(Stage("stride", KEEP, (position,)))
+        if stages:  # else nothing has come, and the epoch is one of all data
+            data = Grown(length, window, fingerprint, 0, 0, 0)
+            grown = self._go_on(self.left_of(epoch, stages, data), data, None, epoch)
+            new = grown.size - grown.old_left
+            stages.append(replace(data, left=grown.old_left, new=new, lost=grown.lost))
+        all_stages = [stage.as_json() for stage in stages]
+        return {**state, "config": here, "position": 0, "partition": None, "stages": all_stages}
+
     def token_at(self, ordinal: int, epoch: int) -> Token:
         """Return the token of an ordinal in an epoch, for a global shuffle above.
 
@@ -59,7 +163,7 @@ class OrderedNode(PartitionedNode):
 
     def total_progress(self, state: State) -> tuple[int, int | None]:
         saved = Saved(state)
-        size = self.order.left(_stages_of(saved))
+        size = size_after(self.order.size, read_stages(saved))
         part, own = self.order.partition.resumed(saved, size)
         return part.before + own, part.before + part.count(size)
 
@@ -72,7 +176,7 @@ class OrderedNode(PartitionedNode):
         if isinstance(iteration, OrderIteration):
             ordinals = iteration.seen()
         else:  # at the end of its epoch
-            ordinals = self.order.ordinals(iteration.epoch, (), self.order.partition, 0)
+            ordinals = ordinals_of(self.order.whole(iteration.epoch), self.order.partition, 0)
         return (self.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
 
     def locate(self, token: Token, epoch: int) -> State:
@@ -91,11 +195,11 @@ class OrderIteration(Iteration):
 
     def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
         super().__init__(node, epoch)
-        self.stages = _stages_of(saved)
-        self._size = node.order.left(self.stages)
+        self.stages = read_stages(saved)
+        self._left = node.left_of(epoch, self.stages)
         part = node.order.partition
-        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self._size)
-        self._ordinals = node.order.ordinals(epoch, self.stages, self._part, self.own)
+        self._part, self.own = (part, own) if saved.fresh else part.resumed(saved, self._left.size)
+        self._ordinals = ordinals_of(self._left, self._part, self.own)
 
     def walk(self) -> Iterator[Pair]:
         pair_at, epoch = self.node.pair_at, self.epoch
@@ -111,11 +215,7 @@ class OrderIteration(Iteration):
 
     def seen(self) -> Iterator[int]:
         """Yield the ordinals before the position."""
-        return self.node.order.seen(self.epoch, self.stages, self._part, self.own)
+        return self.node.order.seen(self.epoch, self._left, self._part, self.own)
 
     def position(self) -> State:
-        return {**self._part.state(self.own, self._size), "stages": [stage.as_json() for stage in self.stages]}
-
-
-def _stages_of(saved: Saved) -> list[Stage]:
-    return [read_stage(stage) for stage in saved.children("stages")]
+        return {**self._part.state(self.own, self._left.size), "stages": [stage.as_json() for stage in self.stages]}

@@ -12,7 +12,6 @@ dataset's size:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +73,20 @@ class Remainder:
         rank = self._open[self._open_at[part] + column]
         return np.asarray((self._start[part] + row) * self._ranks + rank, np.int64)
 
+    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of these positions, -1 for one that is not left. Numbers ascend with positions."""
+        if self._ranks == 1:  # as after any state that ranks share
+            numbers = positions - self._start[0]
+            return np.where((numbers >= 0) & (numbers < self.size), numbers, -1)
+        low, high = np.zeros(len(positions), np.int64), np.full(len(positions), self.size)
+        while (low < high).any():
+            middle = (low + high) // 2
+            is_before = (low < high) & (self.positions(np.minimum(middle, self.size - 1)) < positions)
+            low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, np.minimum(middle, high))
+        found = low < self.size
+        found[found] = self.positions(low[found]) == positions[found]
+        return np.where(found, low, -1)
+
     def _set_rows(self, cursors: NDArray[np.int64]) -> None:
         self._start = np.unique(cursors)
         # For each level, the ranks that are still present in the rows from there on; the lists are concatenated.
@@ -97,12 +110,3 @@ def _real(part: Partition, of: int) -> int:
     if part.kind == "stride":
         return Partition(part.rank, part.world_size).count(of)
     return min(part.count(of), max(0, of - part.first(of)))
-
-
-def remainders(size: int, stages: Sequence[Stage]) -> list[Remainder]:
-    """Return the remainders of stages in sequence, each of the one before; the first is of `size` positions."""
-    left = []
-    for stage in stages:
-        left.append(Remainder(size, stage))
-        size = left[-1].size
-    return left

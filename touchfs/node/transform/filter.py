@@ -8,7 +8,7 @@ from typing import Any
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
-from touchfs.node.core.foreign import locate
+from touchfs.node.core.foreign import extended, locate
 from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.pair_node import name_of
@@ -45,6 +45,9 @@ class LazyFilter(TransformNode):
         # Each rank takes another number of items from its source until one passes.
         ranks.refuse_lock_step()
         return {"source": ranks.source()}
+
+    def extended(self, saved: Saved) -> State:
+        return {**saved.fields(), "source": extended(self.source, saved.child("source"))}
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)

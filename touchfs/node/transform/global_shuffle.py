@@ -79,6 +79,9 @@ class LazyGlobalShuffle(TransformNode):
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         return self.source.begin(epoch, saved)
 
+    def extended(self, saved: Saved) -> State:
+        return self.source.extended(saved)
+
     def token_at(self, ordinal: int, epoch: int) -> Token:
         """Return the token of an ordinal of the source in an epoch, for a global shuffle above."""
         return self.source.token_at(ordinal, epoch)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from touchfs.core.token import State, Token
-from touchfs.node.core.foreign import locate
+from touchfs.node.core.foreign import extended, locate
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.pair_node import name_of
@@ -45,6 +45,9 @@ class LazyMapper(TransformNode):
     @classmethod
     def merge(cls, ranks: Ranks) -> State:
         return {"source": ranks.source()}
+
+    def extended(self, saved: Saved) -> State:
+        return {**saved.fields(), "source": extended(self.source, saved.child("source"))}
 
     def locate(self, token: Token, epoch: int) -> State:
         return {**self.begin(epoch).state(), "source": locate(self.source, token, epoch)}

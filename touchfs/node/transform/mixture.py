@@ -24,7 +24,8 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
-from touchfs.node.order.order import BLOCK, FIRST_BLOCK, Order
+from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK
+from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.schedule import Schedule, Weights
 from touchfs.node.transform.mapper import LazyMapper

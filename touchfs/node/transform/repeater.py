@@ -10,7 +10,7 @@ from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.dataset.sample import Sample
 from touchfs.node.audio.sound import with_id
-from touchfs.node.core.foreign import begin
+from touchfs.node.core.foreign import begin, extended
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import also_named
@@ -61,6 +61,9 @@ class LazyRepeater(TransformNode):
         # The epoch of the merged source determines the repeat.
         repeat = int(source["epoch"]) - ranks.epoch * (times or 1)
         return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
+
+    def extended(self, saved: Saved) -> State:
+        return {**saved.fields(), "source": extended(self.source, saved.child("source"))}
 
     def relocate(self, state: State, token: Token) -> State:
         return {**state, "source": self.source.relocate(state["source"], token)}

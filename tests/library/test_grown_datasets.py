@@ -1,0 +1,186 @@
+"""A job goes on over a dataset that has grown: what was left of its epoch comes once, and then what is new."""
+
+import os
+from itertools import chain, islice
+
+import pytest
+
+import touchfs
+from touchfs.core.errors import UsageError
+from touchfs.write import TarWriter
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create:UserWarning", "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+)
+
+
+def write(directory, *names, count=6):
+    """Shards of as many samples, of which the keys are a shard's name and a number."""
+    os.makedirs(directory, exist_ok=True)
+    for name in names:
+        with TarWriter(directory / f"{name}.tar") as tar:
+            for number in range(count):
+                tar.add(f"{name}-{number}", {"txt": b"%d" % number, "cls": b"%d" % (number % 3)})
+
+
+@pytest.fixture
+def place(tmp_path):
+    write(tmp_path / "d", "m", "n", "o")
+    return tmp_path / "d"
+
+
+def key_of(sample):
+    return sample.key
+
+
+def key_set(*names, count=6):
+    return {f"{name}-{number}" for name in names for number in range(count)}
+
+
+def grow(place):
+    """Lose `m`, and get `a` and `z`."""
+    (place / "m.tar").unlink()
+    write(place, "a", "z", count=5)
+
+
+@pytest.mark.parametrize("order", [{}, {"window": 8}, {"window": 8, "lanes": 2}])
+@pytest.mark.parametrize(("before", "after"), [((1, 0), (2, 0)), ((2, 0), (1, 2))])
+def test_a_loader_goes_on_with_any_ranks_and_workers(place, order, before, after):
+    def loaders(ranks, workers):
+        samples = touchfs.open(place).shuffle(7, tail="drop", **order).map(key_of)
+        return [
+            samples.loader(global_batch=4, num_workers=workers, rank=rank, world_size=ranks, collate_fn=list)
+            for rank in range(ranks)
+        ]
+
+    def run(ranks, batches=None):
+        return [chain.from_iterable(islice(rank, batches)) for rank in ranks]
+
+    old = loaders(*before)
+    came = [*chain.from_iterable(run(old, 2))]
+    state = old[0].state_dict()
+    assert all(rank.state_dict() == state for rank in old) and len(came) == 8
+    grow(place)
+    new = loaders(*after)
+    unseen = {key for key in key_set("m", "n", "o") if key not in came}
+    left = {key for key in unseen if key[0] != "m"}
+    told = f"{len(left)} samples of the old order left, then 10 new samples; {len(unseen - left)} sample"
+    for rank in new:
+        with pytest.raises(UsageError, match=r"only shards were added or removed, load_state_dict\(state, extend=T"):
+            rank.load_state_dict(state)
+        with pytest.warns(UserWarning, match=told):
+            rank.load_state_dict(state, extend=True)
+    batches = [[*chain.from_iterable(step)] for step in zip(*(islice(rank, 2) for rank in new), strict=True)]
+    state = new[0].state_dict()
+    assert all(rank.state_dict() == state for rank in new)
+    (again,) = loaders(1, 0)
+    again.load_state_dict(state)
+    rest = [*chain.from_iterable([*batches, *again])]
+    due = left | key_set("a", "z", count=5)
+    assert len(rest) == len(set(rest)) == len(due) // 4 * 4 and set(rest) <= due
+    assert sorted(rest[: len(left)]) == sorted(left)
+    ordinary = loaders(1, 0)[0]
+    for _ in range(2):
+        second = [*chain.from_iterable(ordinary)]
+    assert [*chain.from_iterable(again)] == second
+
+
+def test_the_second_growth_of_one_epoch(place):
+    def samples():
+        return touchfs.open(place).shuffle(7)
+
+    def goes_on(state):
+        ds = samples()
+        with pytest.warns(UserWarning, match="samples of the old order"):
+            ds.load_state_dict(state, extend=True)
+        return ds
+
+    ds = samples()
+    came = [sample.key for sample in islice(ds, 5)]
+    write(place, "a")
+    ds = goes_on(ds.state_dict())
+    came += [sample.key for sample in islice(ds, 3)]
+    write(place, "b")
+    (place / "o.tar").unlink()
+    ds = goes_on(ds.state_dict())
+    came += [sample.key for sample in ds]
+    assert len(set(came)) == len(came)
+    assert {key for key in came if key[0] != "o"} == key_set("m", "n", "a", "b")
+    assert sorted(sample.key for sample in ds) == sorted(key_set("m", "n", "a", "b"))
+
+
+def test_filtered_segments_and_added_sets_go_on(place, tmp_path):
+    write(tmp_path / "other", "x")
+
+    def samples():
+        return (touchfs.open(place) + touchfs.open(tmp_path / "other")).where('cls != "1"').shuffle(3)
+
+    ds = samples()
+    came = [sample.key for sample in islice(ds, 4)]
+    state = ds.state_dict()
+    write(place, "a")
+    write(tmp_path / "other", "y")
+    ds = samples()
+    with pytest.warns(UserWarning, match="12 samples of the old order left, then 8 new samples"):
+        ds.load_state_dict(state, extend=True)
+    came += [sample.key for sample in ds]
+    expected = [key for key in key_set("m", "n", "o", "x", "a", "y") if key[-1] not in "14"]
+    assert sorted(came) == sorted(expected)
+    other = (touchfs.open(place) + touchfs.open(tmp_path / "other")).where('cls != "2"').shuffle(3)
+    with pytest.raises(UsageError, match=r"the state is over 'shards where .*: choose the same"):
+        other.load_state_dict(state, extend=True)
+
+
+def test_a_shard_that_was_moved_or_written_again(place, tmp_path):
+    """Where shards are does not matter; one of another size is another one."""
+    ds = touchfs.open(place)
+    came = [sample.key for sample in islice(ds, 8)]
+    state = ds.state_dict()
+    os.rename(place, tmp_path / "moved")
+    write(tmp_path / "moved", "o", count=7)
+    ds = touchfs.open(tmp_path / "moved")
+    with pytest.warns(UserWarning, match=r"4 samples of the old order left, then 7 new samples; 6 samples lost"):
+        ds.load_state_dict(state, extend=True)
+    came += [sample.key for sample in ds]
+    assert sorted(came) == sorted(key_set("m", "n") | key_set("o", count=7))
+
+
+def test_samples_chosen_by_position_are_refused(place):
+    ds = touchfs.open(place).take(9)
+    next(iter(ds))
+    state = ds.state_dict()
+    write(place, "a")
+    with pytest.raises(UsageError, match="chosen by position: its states go on over the same items only"):
+        touchfs.open(place).take(10).load_state_dict(state, extend=True)
+
+
+def test_a_set_that_has_gone_on_makes_loaders(place):
+    ds = touchfs.open(place).shuffle(7)
+    came = [sample.key for sample in islice(ds, 5)]
+    state = ds.state_dict()
+    write(place, "a")
+    ds = touchfs.open(place).shuffle(7)
+    with pytest.warns(UserWarning):
+        ds.load_state_dict(state, extend=True)
+    came += [sample.key for batch in ds.loader(4, collate_fn=list) for sample in batch]
+    assert sorted(came) == sorted(key_set("m", "n", "o", "a"))
+
+
+def test_the_loader_of_a_filtered_set_goes_on(place):
+    def loader():
+        return touchfs.open(place).shuffle(7).map(key_of).filter(is_early).loader(4, num_workers=2, collate_fn=list)
+
+    old = loader()
+    batches = iter(old)
+    came = [*next(batches), *next(batches)]
+    state = old.state_dict()
+    write(place, "a")
+    new = loader()
+    with pytest.warns(UserWarning, match="samples of the old order left, then 6 new samples"):
+        new.load_state_dict(state, extend=True)
+    came += chain.from_iterable(new)
+    assert sorted(came) == sorted(key for key in key_set("m", "n", "o", "a") if is_early(key))
+
+
+def is_early(key):
+    return key[-1] < "4"
