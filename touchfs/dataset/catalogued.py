@@ -15,6 +15,8 @@ from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import SampleFile
 from touchfs.dataset.shard_recordings import read_recording, recording_row
+from touchfs.dataset.shown_segments import segments_of
+from touchfs.explore.page import ShownSegments
 from touchfs.form.base import Timing
 from touchfs.form.video.frames import FramesOf
 
@@ -121,6 +123,11 @@ class CataloguedSample(Sample):
         """Length, rate and channels of its first recording by the catalog."""
         timings = (self._shard.timing(self._table, row) for row in self._rows)
         return next((timing for timing in timings if timing is not None), None)
+
+    @property
+    def shown_segments(self) -> ShownSegments | None:
+        """See `Sample.shown_segments`."""
+        return segments_of(self._shard, self.ordinal) if self._table is self._shard.tables["shards"] else None
 
     def extension(self, row: int) -> str:
         """The extension of the file at a row, as a key of this mapping."""

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError
-from touchfs.core.extent import Buffer
-from touchfs.format import wav
 
 _FULL_SCALE = 1 << 15
 
@@ -30,13 +28,6 @@ def decode(data: bytes) -> tuple[NDArray[Any], int]:
         reason = error.message.removeprefix("cannot be decoded: ")
         raise FormatError(f"its recording cannot be decoded: {reason}") from error
     return samples.copy() if is_pcm16 else samples, whole.info.rate
-
-
-def pcm_array(header: wav.Wav, data: Buffer) -> NDArray[Any]:
-    """Return the data of a WAV of 16- or 32-bit PCM as an array of integers, of shape (frames, channels): a copy."""
-    width = header.bits // 8
-    count = len(data) // (width * header.channels) * header.channels
-    return np.frombuffer(data, f"<i{width}", count).reshape(-1, header.channels).copy()
 
 
 def to_float32(samples: NDArray[Any]) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ A catalog has the rate and the channels of recordings whose length it knows. Oth
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,7 +54,8 @@ class RecordingFormats:
         bounds = np.searchsorted(kinds[rows], np.arange(1, len(shard.kinds) + 2))
         for kind, first, end in zip(shard.kinds, bounds, bounds[1:], strict=False):
             rate, channels = _format(kind)
-            for extension, count in _extensions(table, rows[first:end]).items():
+            for extension, same in extensions_of_rows(table, rows[first:end]):
+                count = len(same)
                 if is_recording(extension):
                     self.count += count
                     self.rates[rate] += count
@@ -80,9 +82,8 @@ def _format(kind: FileKind) -> tuple[int | None, int | None]:
     return kind.rate or None, kind.channels or None
 
 
-def _extensions(table: Table, rows: NDArray[np.int64]) -> Counter[str]:
-    """Count these rows by their extension. Mostly all rows of a kind have the same."""
-    found: Counter[str] = Counter()
+def extensions_of_rows(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield extensions with some of these rows that have them. Mostly all rows of a kind have the same."""
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         while len(block):
@@ -90,9 +91,8 @@ def _extensions(table: Table, rows: NDArray[np.int64]) -> Counter[str]:
             have_it = table.have_extension(block, extension.encode("utf-8", "surrogateescape"))
             if not have_it[0]:
                 raise IndexError(f"the name of row {block[0]}")
-            found[extension] += int(np.count_nonzero(have_it))
+            yield extension, block[have_it]
             block = block[~have_it]
-    return found
 
 
 def _named(counts: Counter[int | None] | Counter[str]) -> dict[str, int]:

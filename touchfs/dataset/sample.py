@@ -24,21 +24,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
-from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, UsageError
+from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
 from touchfs.core.names import REPORT, ROW_JSON
-from touchfs.dataset.file_arrays import decoded_image, npy_array, npz_array, pcm_of_wav
 from touchfs.dataset.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.limits import LIMITS
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, is_image, is_video, recordings_among
+from touchfs.media.file_arrays import decoded_image, npy_array, npz_array, pcm_of_wav
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from touchfs.explore.page import ShownSegments
     from touchfs.form.video.decoded_frames import VideoFrames
     from touchfs.form.video.frames import FramesOf
 
@@ -332,6 +333,22 @@ class Sample(Mapping[str, bytes]):
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+    @property
+    def shown_segments(self) -> ShownSegments | None:
+        """Its segments as a page shows them; None if it has none."""
+        return None
+
+    def _repr_html_(self) -> str | None:
+        """It as a notebook shows it: sound, pictures and texts; None, so as its `repr`, if that is impossible."""
+        from touchfs.explore.files import sample_page
+        from touchfs.explore.html import NOTEBOOK_SIZE, SAMPLE_BYTES, fragment
+
+        try:
+            files = {name: partial(self.content, name) for name in self}
+            return fragment(sample_page(self.key, self.shard, files, NOTEBOOK_SIZE, self.shown_segments), SAMPLE_BYTES)
+        except (TouchfsError, OSError, ValueError):
+            return None
 
     def __repr__(self) -> str:
         # Of a segment, the name of its directory tells it from others of the same recording.

@@ -21,7 +21,8 @@ def heat_map(values: NDArray[Any], rows: int, columns: int) -> NDArray[np.uint8]
         return np.zeros(small.shape, np.uint8)
     low, high = np.percentile(numbers, [_LOWEST, _HIGHEST])
     share = (np.nan_to_num(small, nan=low) - low) / (high - low if high > low else 1)
-    return np.rint(np.clip(share, 0, 1) * 255).astype(np.uint8)
+    found: NDArray[np.uint8] = np.rint(np.clip(share, 0, 1) * 255).astype(np.uint8)
+    return found
 
 
 def extremes(values: NDArray[Any], columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

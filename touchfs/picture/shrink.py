@@ -27,13 +27,21 @@ def shrink(values: NDArray[Any], rows: int, columns: int) -> NDArray[np.float32]
 def _means(values: NDArray[np.float32], parts: int, axis: int) -> NDArray[np.float32]:
     size = values.shape[axis]
     if size <= parts:
-        return values.take(np.arange(parts) * size // parts, axis)
+        repeated: NDArray[np.float32] = values.take(np.arange(parts) * size // parts, axis)
+        return repeated
     starts = bounds(size, parts)[:-1]
     is_number = np.isfinite(values)
     totals = np.add.reduceat(np.where(is_number, values, 0), starts, axis, dtype=np.float64)
     counts = np.add.reduceat(is_number, starts, axis, dtype=np.int64)
-    means = np.where(counts, totals / np.maximum(counts, 1), np.nan)
-    return means.astype(np.float32)
+    means: NDArray[np.float32] = np.asarray(np.where(counts, totals / np.maximum(counts, 1), np.nan), np.float32)
+    return means
+
+
+def loudest(levels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Levels of this many rows and columns, of which a row is the highest of those that it covers: lines stay seen."""
+    if len(levels) > rows:
+        levels = np.maximum.reduceat(levels, bounds(len(levels), rows)[:-1], 0)
+    return shrink(levels, rows, columns).astype(np.uint8)
 
 
 def fit(width: int, height: int, most_width: int, most_height: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from touchfs.picture.spectrogram import Bands, levels
 
 # Samples at least this large count as clipped: 16 bits have no larger ones.
 _CLIPPED = 32767 / 32768
+# Floats of a WAV may be anything.
+_LOUDEST = np.float32(1e6)
 # Channels that are drawn. Others are in the spectrogram.
 CHANNELS = 8
 
@@ -23,28 +25,30 @@ class Sketch:
         self.peak = 0.0
         self.clipped = 0
         self._bands = Bands(rate)
-        self._powers = np.zeros((columns, len(self._bands_of_silence())), np.float32)
+        self._powers = np.zeros((columns, self._bands.rows), np.float32)
         self._squares = 0.0
         self._values = 0
-
-    def _bands_of_silence(self) -> NDArray[np.float32]:
-        size = len(self._bands.window)
-        return self._bands.powers(np.zeros(size, np.float32), np.array([0, size]))[0]
 
     def add(self, first: int, samples: NDArray[np.float32], edges: NDArray[np.int64]) -> None:
         """Draw samples of shape (frames, channels) from the column `first` on. `edges` as for `Bands.powers`."""
         if not len(samples):
             return
-        finite = np.nan_to_num(samples, posinf=1, neginf=-1)
+        flat = samples.ravel()
+        squares = float(np.dot(flat, flat))
+        finite = samples
+        if not np.isfinite(squares):
+            finite = np.clip(np.nan_to_num(samples, posinf=1, neginf=-1), -_LOUDEST, _LOUDEST)
+            squares = float(np.square(finite, dtype=np.float64).sum())
         drawn, places = slice(first, first + len(edges) - 1), np.minimum(edges[:-1], len(samples) - 1)
         shown = finite[:, : len(self.low)]
         self.low[:, drawn] = np.minimum.reduceat(shown, places).T
         self.high[:, drawn] = np.maximum.reduceat(shown, places).T
-        self._powers[drawn] = self._bands.powers(finite.mean(axis=1, dtype=np.float32), edges)
-        sizes = np.abs(finite)
-        self.peak = max(self.peak, float(sizes.max()))
-        self.clipped += int(np.count_nonzero(sizes >= _CLIPPED))
-        self._squares += float(np.square(finite, dtype=np.float64).sum())
+        self._powers[drawn] = self._bands.powers(_mixed(finite), edges)
+        peak = float(max(finite.max(), -finite.min()))
+        self.peak = max(self.peak, peak)
+        if peak >= _CLIPPED:
+            self.clipped += int(np.count_nonzero(np.abs(finite) >= _CLIPPED))
+        self._squares += squares
         self._values += finite.size
 
     @property
@@ -55,3 +59,9 @@ class Sketch:
     def levels(self) -> NDArray[np.uint8]:
         """The spectrogram of the mean of all channels, as `spectrogram.levels`."""
         return levels(self._powers)
+
+
+def _mixed(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of all channels."""
+    mixed: NDArray[np.float32] = samples.mean(axis=1, dtype=np.float32) if samples.shape[1] > 1 else samples[:, 0]
+    return mixed

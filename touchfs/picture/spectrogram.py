@@ -1,4 +1,4 @@
-"""Mel spectrograms: for each column of a picture, the mean power of some short windows, in bands as the ear has them."""
+"""Mel spectrograms: for each column of a picture, the mean power of some short windows, in bands of the ear."""
 
 from __future__ import annotations
 
@@ -58,15 +58,13 @@ class Bands:
         nearest = np.abs(bins - centres).argmin(axis=1)
         narrow = total[:, 0] < 1e-6
         weights[narrow, nearest[narrow]] = total[narrow, 0] = 1
-        self._weights = (weights / total).astype(np.float32)
+        self._weights: NDArray[np.float32] = (weights / total).astype(np.float32)
+        self.rows = rows
 
     def powers(self, samples: NDArray[np.float32], edges: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Powers of columns, shape (columns, rows). `edges` are where each column begins in the samples, and the end."""
+        """Powers of columns, shape (columns, rows). `edges`: where each column begins in the samples, and the end."""
         size = len(self.window)
-        sound = np.nan_to_num(samples)
-        sound[1:] -= _PRE_EMPHASIS * sound[:-1]
-        if len(sound) < size:
-            sound = np.pad(sound, (0, size - len(sound)))
+        sound = np.pad(samples, (0, max(size - len(samples), 0)))
         widths = np.diff(edges)
         count = int(np.clip(widths.max(initial=0) // (size // 2), 1, _WINDOWS))
         # Windows are in the middle of equal parts of a column.
@@ -76,10 +74,13 @@ class Bands:
         found = np.empty((len(starts), len(self._weights)), np.float32)
         for first in range(0, len(starts), _AT_ONCE):
             chosen = slice(first, first + _AT_ONCE)
-            spectrum = np.fft.rfft(windows[starts[chosen]] * self.window, self._fft)
+            taken = np.nan_to_num(windows[starts[chosen]])
+            taken[:, 1:] -= _PRE_EMPHASIS * taken[:, :-1]
+            spectrum = np.fft.rfft(taken * self.window, self._fft)
             power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
             found[chosen] = power @ self._weights.T
-        return found.reshape(len(widths), count, -1).mean(axis=1)
+        means: NDArray[np.float32] = found.reshape(len(widths), count, -1).mean(axis=1)
+        return means
 
 
 def levels(powers: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -89,7 +90,8 @@ def levels(powers: NDArray[np.float32]) -> NDArray[np.uint8]:
     if loud <= -80:  # silence, which would be noise of rounding
         return np.zeros(powers.T.shape, np.uint8)
     shares = np.clip((decibels - loud + _RANGE_DB) / _RANGE_DB, 0, 1)
-    return np.rint(shares.T[::-1] * 255).astype(np.uint8)
+    found: NDArray[np.uint8] = np.rint(shares.T[::-1] * 255).astype(np.uint8)
+    return found
 
 
 def spectrogram(samples: NDArray[np.float32], rate: int, columns: int, rows: int = ROWS) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Self
 
+from touchfs.core.errors import TouchfsError
 from touchfs.dataset.info import info_of
 from touchfs.select.concatenation import SetSamples, close, datasets_of
 from touchfs.sets.summary import are_at_hand, described, extensions_of, features_of, fields_of
@@ -45,6 +46,18 @@ class Described:
         """Counts, files and fields. The fields are read from the first samples, unless somebody would wait for that."""
         fields = [*self._fields] if "_fields" in vars(self) or are_at_hand(self._samples) else []
         return f"Dataset({described(self._samples, fields)})"
+
+    def _repr_html_(self) -> str | None:
+        """It as a notebook shows it: facts, some statistics and its first samples. None, so as its `repr`, if that is
+        impossible or would ask another machine.
+        """
+        from touchfs.explore.html import SET_BYTES, fragment
+        from touchfs.pages.overview import set_page
+
+        try:
+            return fragment(set_page(self._samples, repr(self)), SET_BYTES) if are_at_hand(self._samples) else None
+        except (TouchfsError, OSError, ValueError):
+            return None
 
     def __enter__(self) -> Self:
         return self

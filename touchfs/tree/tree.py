@@ -29,7 +29,7 @@ import stat
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from touchfs.catalog.keys import Keys
-from touchfs.catalog.table import COLUMNS
+from touchfs.catalog.table import COLUMNS, Table
 from touchfs.core.errors import ChangedError, NotFoundError, UsageError
 from touchfs.core.extent import Content
 from touchfs.core.names import NAME_MAX
@@ -39,7 +39,7 @@ from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack, unpack
 from touchfs.tree.links.by_key import ByKey
 from touchfs.tree.manifests import Manifests
-from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
 from touchfs.tree.plan_views.merged import FIRST_PLAN, Merged
 from touchfs.tree.plan_views.plans import LocalPlans, Plans
 from touchfs.tree.slice_numbers import TOKENS_RECORD, WINDOWS_RECORD, LocalNumbers, Numbers, PlannedInodes
@@ -258,6 +258,16 @@ class Tree:
     def attributes(self, inode: int) -> dict[str, str]:
         """The extended attributes of a file, without their prefix `user.touchfs.`; empty for a directory."""
         return {} if inode == ROOT else self._subtree(inode).attributes(inode)
+
+    def stored(self, inode: int) -> tuple[str, TreeShard, Table, int] | None:
+        """View, shard, table and row of what is in a shard of `shards/` or `segments/`; None for all else."""
+        number, shard_id, row = unpack(inode)
+        view = next((name for name in ("shards", "segments") if _NUMBERS[name] == number), None)
+        if view is None or not shard_id or inode == ROOT:
+            return None
+        shard = self._shards.get(shard_id)
+        table = shard.tables.get(view)
+        return None if table is None or row >= table.rows else (view, shard, table, row)
 
     def link(self, inode: int) -> bytes:
         """The target of a symbolic link. Raises UsageError if it is not one."""

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, MissingExtraError, UsageError
-from touchfs.core.extent import Content, drive
+from touchfs.core.extent import Buffer, Content, drive
 from touchfs.core.extras import install_hint
-from touchfs.dataset.recording import pcm_array
 from touchfs.format import wav
 from touchfs.limits import LIMITS, too_large
 
@@ -52,8 +51,10 @@ def npz_array(data: bytes, key: str) -> NDArray[Any]:
         raise FormatError(f"not a .npz: {error}", key=key) from error
 
 
-def decoded_image(data: bytes, key: str) -> Image:
-    """An image, decoded by Pillow. Raises MissingExtraError without it, and FormatError, which names the sample."""
+def decoded_image(data: bytes, key: str, most_pixels: int | None = None, near: int | None = None) -> Image:
+    """An image, decoded by Pillow. Raises MissingExtraError without it, and FormatError, which names the sample, also
+    for one of over `most_pixels`. A JPEG that is only shown in `near` pixels is decoded smaller.
+    """
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -62,6 +63,11 @@ def decoded_image(data: bytes, key: str) -> Image:
         # Pillow warns of large images, which it decodes, and raises for those twice as large.
         with warnings.catch_warnings(action="ignore"):
             image = Image.open(io.BytesIO(data))
+            width, height = image.size
+            if most_pixels is not None and width * height > most_pixels:
+                raise FormatError(f"an image of {width:,} x {height:,} pixels is not decoded to be shown", key=key)
+            if near is not None:
+                image.draft(None, (near, near))
             image.load()
     except UnidentifiedImageError as error:
         raise FormatError("not an image that Pillow can read, or damaged", key=key) from error
@@ -81,5 +87,12 @@ def pcm_of_wav(content: Content, key: str) -> NDArray[Any]:
         raise FormatError(error.message, offset=error.offset, key=key) from error
     if header.codec != wav.PCM or header.bits not in (16, 32):
         raise UsageError(f"a .wav of codec {header.codec} with {header.bits} bits has to be decoded", key=key)
-    pcm = pcm_array(header, content.read(header.data_offset, header.data_size))
+    pcm = _pcm_array(header, content.read(header.data_offset, header.data_size))
     return pcm[:, 0] if header.channels == 1 else pcm
+
+
+def _pcm_array(header: wav.Wav, data: Buffer) -> NDArray[Any]:
+    """Return the data of a WAV of 16- or 32-bit PCM as an array of integers, of shape (frames, channels): a copy."""
+    width = header.bits // 8
+    count = len(data) // (width * header.channels) * header.channels
+    return np.frombuffer(data, f"<i{width}", count).reshape(-1, header.channels).copy()

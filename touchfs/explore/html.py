@@ -1,0 +1,262 @@
+"""Pages as HTML and SVG: one file, without a script, that loads nothing.
+
+Templates escape whatever they are given, and `_visible` marks what has no shape of its own: so a name can neither be
+markup nor turn the text beside it. The policy of a document allows its own style sheet and data of its own, so even a
+mistake here could not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.core.control_characters import CONTROL
+from touchfs.core.errors import MissingExtraError, UsageError
+from touchfs.core.extras import install_hint
+from touchfs.explore.files import PictureSize
+from touchfs.explore.lanes import lanes_of
+from touchfs.explore.page import (
+    Bars,
+    HistogramCard,
+    Line,
+    Map,
+    Page,
+    Part,
+    Picture,
+    Recording,
+    ShownSegments,
+)
+from touchfs.picture.palette import NIGHT, PAPER
+from touchfs.picture.png import colours_png, levels_png
+from touchfs.picture.spectrogram import ROWS, row_of
+from touchfs.picture.waveform import wave_path
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+REPORT_BYTES = 5_000_000
+PLAYED_SECONDS = 10
+SIZE = PictureSize(800, 720, 480, 240, PLAYED_SECONDS)
+# Of notebooks
+NOTEBOOK_SIZE = PictureSize(800, 480, 320, 160, 30)
+SAMPLE_BYTES, SET_BYTES = 2_000_000, 256_000
+_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
+# What has no shape, or changes how its neighbours read: but for line ends, tabs, and the joiners that scripts need.
+_SHAPELESS = re.compile(
+    f"(?![\n\t])[{CONTROL}\xad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SILENT = 0.001
+_WAVE_HEIGHT = 100
+_LANES = 6
+# Of a figure of SVG
+_WIDTH, _LEFT, _WAVE, _SPECTROGRAM, _LANE = 968, 16, 88, 240, 24
+_MARKS = (500, 1000, 2000, 4000, 8000)
+
+
+def _visible(text: str) -> str:
+    return _SHAPELESS.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise MissingExtraError(f"HTML and SVG need Jinja2: {install_hint('html')}") from error
+
+    def shown(value: Any) -> Any:
+        return _visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    return Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        auto_reload=False,
+    )
+
+
+def _markup(text: str) -> str:
+    """Markup of ours, that templates take as it is."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def fragment(page: Page, most_bytes: int) -> str | None:
+    """A page as a notebook shows it, in the colours of that; None if it has more bytes, or without Jinja2."""
+    try:
+        found = section(page, 3)
+        if len(found.encode()) > most_bytes:
+            found = section(_without_sound(page), 3)
+    except MissingExtraError:
+        return None
+    return found if len(found.encode()) <= most_bytes else None
+
+
+def section(page: Page, level: int = 1) -> str:
+    """A page as a part of a document. Raises MissingExtraError without Jinja2."""
+    cards = [part for part in page.parts if isinstance(part, HistogramCard | Bars)]
+    others = [part for part in page.parts if not isinstance(part, HistogramCard | Bars)]
+    following = [*others[1:], None]
+    parts = [(type(part).__name__, part, _drawn(part, after)) for part, after in zip(others, following, strict=True)]
+    return (
+        _environment()
+        .get_template("section.html")
+        .render(page=page, level=level, cards=cards, parts=parts, height=_height, width=_width)
+    )
+
+
+def document(title: str, sections: Iterable[str], left_out: str = "") -> str:
+    """A document of sections."""
+    environment = _environment()
+    with open(os.path.join(_TEMPLATES, "page.css"), encoding="utf-8") as file:
+        style = file.read()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        title=title, sections=_markup("".join(sections)), style=_markup(style), style_hash=digest, left_out=left_out
+    )
+
+
+def report(title: str, pages: Iterable[Page], most_bytes: int = REPORT_BYTES) -> str:
+    """A document of pages, of at most so many bytes. It says which sound and which pages have no room in it."""
+    room = most_bytes - len(document(title, (), "x" * 100).encode())
+    sections, mute, left = list[str](), 0, 0
+    for page in pages:
+        for each in (page, _without_sound(page)):
+            text = section(each, 2 if sections else 1)
+            if len(text.encode()) <= room:
+                room -= len(text.encode())
+                sections.append(text)
+                mute += each is not page and each != page
+                break
+        else:
+            left += 1
+    missing = [f"{mute} samples have no sound here"] * bool(mute) + [f"{left} samples are left out"] * bool(left)
+    return document(
+        title, sections, f"{', '.join(missing)}: a report has at most {most_bytes:,} bytes" if missing else ""
+    )
+
+
+def _without_sound(page: Page) -> Page:
+    return replace(page, parts=[replace(part, wav=b"") if isinstance(part, Recording) else part for part in page.parts])
+
+
+def _height(count: int, counts: Sequence[int]) -> float:
+    return round(max(100 * count / max(counts), 1 if count else 0), 2)
+
+
+def _width(count: int, part: Bars) -> float:
+    return round(max(100 * count / max(each for _, each, _ in part.values), 1), 2)
+
+
+def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
+    """The pictures of a part, as URLs of data and paths."""
+    match part:
+        case Recording():
+            levels = part.sketch.levels()
+            segments = following if isinstance(following, ShownSegments) else ShownSegments((), 0)
+            return {
+                "waves": _waves(part),
+                "paper": _url("image/png", levels_png(levels, PAPER)),
+                "night": _url("image/png", levels_png(levels, NIGHT)),
+                "lanes": [
+                    [
+                        (*_span(each.start, each.end, part.drawn, 1000), each.text)
+                        for each in lane
+                        if each.start < part.drawn
+                    ]
+                    for lane in lanes_of(segments.listed)[:_LANES]
+                ],
+                "sound": _url("audio/wav", part.wav) if part.wav else "",
+            }
+        case Picture():
+            return {"source": _photo(part.pixels)}
+        case Map():
+            return {"source": _url("image/png", levels_png(part.levels, PAPER))}
+        case Line():
+            return {"path": wave_path(part.low, part.high, _WAVE_HEIGHT)}
+    return {}
+
+
+def _waves(part: Recording) -> list[str]:
+    scale = np.float32(1 / max(part.sketch.peak, _SILENT))
+    return [
+        wave_path(low * scale, high * scale, _WAVE_HEIGHT)
+        for low, high in zip(part.sketch.low, part.sketch.high, strict=True)
+    ]
+
+
+def _span(start: float, end: float, seconds: float, width: int) -> tuple[float, float]:
+    first = round(min(max(start / max(seconds, 1e-9), 0), 1) * width, 2)
+    last = round(min(max(end / max(seconds, 1e-9), 0), 1) * width, 2)
+    return first, max(round(last - first, 2), 1)
+
+
+def _photo(pixels: NDArray[np.uint8]) -> str:
+    try:
+        from PIL import Image
+    except ImportError:  # which nothing was decoded without
+        return _url("image/png", colours_png(pixels))
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=85)
+    return _url("image/jpeg", file.getvalue())
+
+
+def _url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def figure(page: Page) -> str:
+    """The first picture of a page as an SVG. Raises UsageError if it has none, and MissingExtraError without Jinja2."""
+    pictures = [part for part in page.parts if isinstance(part, Recording | Picture | Map | Line)]
+    if not pictures:
+        raise UsageError("it has no picture: -o FILE.html shows texts and numbers, too")
+    part, top = pictures[0], 76
+    drawn: dict[str, Any] = {"waves": [], "image": "", "marks": [], "spans": [], "axis": [], "columns": 1}
+    drawn |= {"image_top": 0, "image_width": _WIDTH, "image_height": 0, "is_stretched": True}
+    if isinstance(part, Recording):
+        for path in _waves(part):
+            drawn["waves"].append((path, top))
+            top += _WAVE
+        drawn |= {"columns": part.sketch.columns, "image": _url("image/png", levels_png(part.sketch.levels(), PAPER))}
+        drawn |= {"image_top": top, "image_height": _SPECTROGRAM}
+        drawn["marks"] = [
+            (f"{each / 1000:g} kHz", round(top + _SPECTROGRAM * (1 - row_of(each, part.rate) / ROWS), 1))
+            for each in _MARKS
+            if each < part.rate / 2
+        ]
+        top += _SPECTROGRAM + 4
+        segments = next((each for each in page.parts if isinstance(each, ShownSegments)), ShownSegments((), 0))
+        for lane in lanes_of([each for each in segments.listed if each.start < part.drawn])[:_LANES]:
+            for each in lane:
+                first, width = _span(each.start, each.end, part.drawn, _WIDTH)
+                drawn["spans"].append((round(_LEFT + first, 2), width, top, each.text))
+            top += _LANE
+        middle, end = f"{part.drawn / 2:.2f}", f"{part.drawn:.2f} s"
+        drawn["axis"] = [("0", _LEFT, "start"), (middle, 500, "middle"), (end, _LEFT + _WIDTH, "end")]
+    elif isinstance(part, Line):
+        drawn |= {"waves": [(wave_path(part.low, part.high, _WAVE_HEIGHT), top)], "columns": len(part.low)}
+        top += _WAVE
+    elif isinstance(part, Map):
+        drawn |= {"image": _url("image/png", levels_png(part.levels, PAPER)), "image_top": top}
+        drawn["image_height"] = _SPECTROGRAM
+        top += _SPECTROGRAM
+    else:
+        height, width = part.pixels.shape[:2]
+        drawn |= {"image": _photo(part.pixels), "image_top": top, "is_stretched": False}
+        drawn |= {"image_width": width, "image_height": height}
+        top += height
+    facts = f"{part.name} · {part.facts}"
+    return _environment().get_template("figure.svg").render(page=page, facts=facts, height=top + 36, **drawn)

@@ -1,0 +1,145 @@
+"""A page: what is shown of a dataset, a sample or a file, in order. Terminals and browsers show the same pages.
+
+Texts are those of the data: a renderer makes them safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.picture.sketch import Sketch
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSegment:
+    """A segment of a recording: its number from 0, seconds from the recording's start, its text and its speaker."""
+
+    number: int
+    start: float
+    end: float
+    text: str = ""
+    speaker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording of `seconds`, of which the first `drawn` ones are in the picture. `remark` says how it is drawn."""
+
+    name: str
+    facts: str
+    sketch: Sketch
+    rate: int
+    seconds: float
+    drawn: float
+    remark: str = ""
+    wav: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSegments:
+    """The first segments of a recording, and how many there are."""
+
+    listed: Sequence[ShownSegment]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image: its pixels, shape (height, width, 3), at most as large as they are shown."""
+
+    name: str
+    facts: str
+    pixels: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """An array as levels from 0 to 255, shape (rows, columns)."""
+
+    name: str
+    facts: str
+    levels: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An array of one dimension: the extremes of its columns within -1 and 1, and its first numbers."""
+
+    name: str
+    facts: str
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    numbers: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text, or the beginning of one: then `remark` says so."""
+
+    name: str
+    text: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What cannot be shown, with the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """The names and sizes of files; None for a size that is not known."""
+
+    files: Sequence[tuple[str, int | None]]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramCard:
+    """How often values of a range are found: a bar for each of equal parts. `axis` are texts below its two ends."""
+
+    title: str
+    words: str
+    counts: Sequence[int]
+    axis: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Values with their counts, in order; `shares` are texts such as `61.0 %`."""
+
+    title: str
+    words: str
+    values: Sequence[tuple[str, int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of texts, with the names of its columns."""
+
+    title: str
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Part: TypeAlias = (
+    Recording | ShownSegments | Picture | Map | Line | Text | Problem | FileList | HistogramCard | Bars | TextTable
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page. `place` is where its subject is, such as the shard and the position in it."""
+
+    title: str
+    place: str
+    facts: Sequence[str]
+    parts: Sequence[Part]

@@ -1,0 +1,1 @@
+"""The pages of a dataset: of its whole, and of what is at a path of its tree."""

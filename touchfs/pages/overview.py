@@ -1,0 +1,208 @@
+"""The page of a dataset: facts, statistics as cards, and its first samples.
+
+No look indexes all of a large dataset: what is not indexed yet is not counted, and the page says so.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+from touchfs.core.errors import TouchfsError
+from touchfs.core.progress import Progress, unshown
+from touchfs.dataset import Dataset, counted
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
+from touchfs.explore.recordings import format_seconds
+from touchfs.select.concatenation import SetSamples, datasets_of
+from touchfs.statistics import buckets
+from touchfs.statistics.catalogs import TICKS, CatalogStatistics
+from touchfs.statistics.stored import statistics_of
+from touchfs.statistics.texts import SAMPLES, TextStatistics
+
+# Shards are indexed for a look as long as they have together no more bytes: headers of a GB of tars take a second.
+_INDEXED_BYTES = 1 << 30
+_ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
+_TEXT_SHOWN = 280
+_COLUMNS = ("key", "duration", "text")
+# Of a set in a notebook
+_SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
+
+
+class Overview:
+    """The shards of a dataset that are known or small, what is counted of them, and their samples."""
+
+    def __init__(self, dataset: Dataset, positions: list[int] | None = None, progress: Progress = unshown) -> None:
+        chosen = range(len(dataset.listed)) if positions is None else positions
+        self.dataset = dataset
+        self.wanted = len(chosen)
+        self.shards = [dataset.shard(position) for position in _looked_at(dataset, list(chosen))]
+        known = Dataset.of(dataset.source, tuple(self.shards), "a look needs no keys", dataset.limits)
+        self.samples = DatasetSamples(known)
+        self.catalogs = CatalogStatistics()
+        for number, shard in enumerate(self.shards):
+            with suppress(TouchfsError):
+                self.catalogs.merge(statistics_of(dataset, shard))
+            progress(number + 1, len(self.shards))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all shards have been counted."""
+        return len(self.shards) == self.wanted
+
+    def page(self, title: str, most_texts: int = SAMPLES, cards_shown: int = _CARDS, rows: int = _ROWS) -> Page:
+        """The page. Reads the texts of random samples."""
+        texts = TextStatistics.read(self.samples, most_texts)
+        cards = [*islice(self._cards(texts), cards_shown)]
+        basis = "" if texts.samples >= texts.of else f"texts of {texts.samples:,} random samples"
+        facts = [*self._facts(), *([basis] if basis and (texts.lengths.counts or texts.fields) else [])]
+        return Page(title, self._place(), facts, [*cards, *self._first_samples(rows), *self._problems()])
+
+    def _place(self) -> str:
+        kinds = ", ".join(sorted({shard.container.name for shard in self.shards}))
+        return f"{kinds} · {counted(self.wanted, 'shard')}"
+
+    def _facts(self) -> Iterator[str]:
+        shards = self.shards
+        samples, timed = sum(shard.samples for shard in shards), sum(shard.timed for shard in shards)
+        seconds = sum(shard.seconds for shard in shards)
+        segments, damaged = sum(shard.segments for shard in shards), sum(shard.damaged for shard in shards)
+        facts = [f"{samples:,} samples" if samples != 1 else "1 sample"]
+        if timed:
+            facts.append(format_seconds(seconds) if seconds < 3600 else f"{seconds / 3600:,.1f} hours")
+            facts += [f"{samples - timed:,} of unknown duration"] * (timed < samples)
+        facts += [f"{segments:,} segments"] * bool(segments)
+        facts.append(_bytes(sum(shard.size for shard in shards)))
+        facts += [f"{damaged:,} damaged"] * bool(damaged)
+        yield " · ".join(facts)
+        if not self.is_whole:
+            yield (
+                f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: "
+                "`touchfs index` indexes the others"
+            )
+
+    def _cards(self, texts: TextStatistics) -> Iterator[Part]:
+        catalogs = self.catalogs
+        yield from _seconds_card("Duration", catalogs.durations)
+        yield from _seconds_card("Segment length", catalogs.segment_lengths)
+        yield from _number_card("Segments of a recording", catalogs.segments, "segments")
+        yield from _number_card("Text", texts.lengths, "characters")
+        yield from _number_card("Speed", texts.speeds, "characters a second", 64)
+        files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
+        if files:
+            values = [(name or "others", size, f"{count:,} · {_bytes(size)}") for name, (count, size) in files]
+            yield Bars("Files", "by their bytes", values)
+        for name, counts in texts.fields.items():
+            if counts and (len(counts) < texts.samples or len(counts) == 1):
+                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
+        if texts.characters:
+            yield _characters_card(texts)
+
+    def _first_samples(self, most: int) -> Iterator[Part]:
+        rows = [row_of(sample) for sample in islice(iter(self.samples), most)]
+        if rows:
+            yield table_of(rows)
+
+    def _problems(self) -> Iterator[Part]:
+        broken = [shard for shard in self.shards if shard.reports]
+        for shard in broken[:_PROBLEMS]:
+            yield Problem(shard.name, next(iter(shard.reports.values())).strip().splitlines()[0])
+        if len(broken) > _PROBLEMS:
+            yield Problem("and", counted(len(broken) - _PROBLEMS, "more shard"))
+
+
+def set_page(samples: SetSamples, described: str) -> Page:
+    """The page of a set in a notebook: statistics of its dataset, and its own first samples. Few texts are read."""
+    datasets, own = datasets_of(samples), [row_of(samples[each]) for each in range(min(_SET_ROWS, len(samples)))]
+    table = table_of(own)
+    if len(datasets) != 1:
+        return Page("Dataset", "", [described], [table])
+    page = Overview(datasets[0]).page(title_of(datasets[0]), _SET_TEXTS, _SET_CARDS, 0)
+    return replace(page, facts=[*page.facts, described], parts=[*page.parts, *([table] if own else [])])
+
+
+def title_of(dataset: Dataset) -> str:
+    """The name of a dataset as the title of a page."""
+    return os.path.basename(dataset.source.rstrip("/")) or dataset.source
+
+
+def _looked_at(dataset: Dataset, positions: list[int]) -> list[int]:
+    """The positions of shards that are indexed, and of the first others that are small; of one at least."""
+    left, found = _INDEXED_BYTES, list[int]()
+    for position in positions:
+        if not dataset.has_index(position):
+            left -= sum(fingerprint.size for fingerprint in dataset.listed[position].files.values())
+            if left < 0 and found:
+                continue
+        found.append(position)
+    return found
+
+
+def _seconds_card(title: str, found: buckets.Histogram) -> Iterator[Part]:
+    yield from _number_card(title, found, "s", TICKS)
+
+
+def _number_card(title: str, found: buckets.Histogram, unit: str, scale: int = 1) -> Iterator[Part]:
+    if not found.counts or not found.most:
+        return
+    counts, width = found.bars()
+    middle, high = found.quantile(0.5) / scale, found.quantile(0.99) / scale
+    words = f"median {middle:.3g} {unit}, 99 % up to {high:.3g}"
+    end = width * len(counts) / scale
+    yield HistogramCard(title, words, counts, ("0", f"{end:.4g} {unit}"))
+
+
+def _values_card(title: str, counts: dict[str, int], words: str) -> Bars:
+    total = sum(counts.values())
+    return Bars(
+        title, words, [(name, count, f"{100 * count / total:.1f} %") for name, count in [*counts.items()][:_VALUES]]
+    )
+
+
+def _characters_card(texts: TextStatistics) -> Bars:
+    total = texts.characters.total()
+    strange = {each: count for each, count in texts.characters.items() if unicodedata.category(each) in ("Cc", "Cf")}
+    listed = dict(texts.characters.most_common(_CHARACTERS)) | {
+        each: count for each, count in islice(strange.items(), _CHARACTERS) if each not in "\n\t"
+    }
+    once = sum(1 for count in texts.words.values() if count == 1)
+    more = "more than " if texts.has_more_words else ""
+    words = f"{len(texts.characters):,} different · {more}{len(texts.words):,} words, {once:,} seen once"
+    values = [(_character(each), count, f"{100 * count / total:.1f} %") for each, count in listed.items()]
+    return Bars("Characters", words, values)
+
+
+def _character(character: str) -> str:
+    is_seen = character.isprintable() and not character.isspace() and not unicodedata.combining(character)
+    return character if is_seen else "space" if character == " " else f"U+{ord(character):04X}"
+
+
+def table_of(rows: Sequence[Sequence[str]]) -> TextTable:
+    """The table of the first samples, without columns that are empty."""
+    full = [number for number in range(len(_COLUMNS)) if any(row[number] for row in rows)]
+    return TextTable("First samples", [_COLUMNS[each] for each in full], [[row[each] for each in full] for row in rows])
+
+
+def row_of(sample: Sample) -> tuple[str, str, str]:
+    """The key, the duration and the text of a sample, for a table."""
+    duration, text = None, None
+    with suppress(TouchfsError):
+        duration = sample.known_duration if sample.coding is not None else None
+    with suppress(TouchfsError):
+        text = sample.text
+        if text is None and sample.json_name is not None and isinstance(fields := sample.json(), dict):
+            text = next((str(fields[name]) for name in ("text", "caption") if isinstance(fields.get(name), str)), None)
+    shown = text if text is not None else " ".join(sample)
+    return sample.key, "" if duration is None else format_seconds(duration), shown[:_TEXT_SHOWN]
+
+
+def _bytes(size: int) -> str:
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:,} bytes"
