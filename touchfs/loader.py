@@ -113,9 +113,7 @@ class BatchLoader:
         Raises UsageError within a global batch, of which this rank takes several batches by length.
         """
         if self._untaken:
-            raise UsageError(
-                f"{self._untaken} batches of a global batch are left to take: save between two global batches"
-            )
+            raise UsageError(f"of this global batch {self._untaken} are left to take: save between two global batches")
         return {
             "touchfs_loader": VERSION,
             "epoch": self._epoch,

@@ -122,6 +122,10 @@ PASSES: dict[str, tuple[dict[str, Any], list[Callable[[Path], SampleSet]]]] = {
         {"mux": [{"shuffle": 2}, {"select": "segments"}], "weights": {"0": [3, 1], "9": [0.5, 0.5]}, **BATCHES},
         [lambda s: SampleSet(LazyMixture(whole(s).shuffle(2), segments(s), weights={0: [3, 1], 9: [1, 1]}, **BATCHES))],
     ),
+    "a mixture by seconds": (
+        {"mux": [{"shuffle": 2}, {"select": "segments"}], "weights": [3, 1], "by": "seconds", **BATCHES},
+        [lambda s: SampleSet(LazyMixture(whole(s).shuffle(2), segments(s), weights=[3, 1], by="seconds", **BATCHES))],
+    ),
     "an exact mixture that stops": (
         {"mux": [{}, {"select": "segments"}], "weights": [3, 1], "end": "stop", "shuffle": 5, "repeat": 2},
         [

@@ -224,12 +224,23 @@ def test_batches_by_length_do_not_depend_on_ranks_and_workers(speech, pack, work
     assert [*last] == padded[12:]
 
 
+def test_a_mixture_by_seconds(speech):
+    long, short = speech.where("duration > 0.3").shuffle(1), speech.where("duration <= 0.3").shuffle(2)
+    mixture = touchfs.mux([(long, 1), (short, 1)], by="seconds")
+    seconds = [sample.duration for sample in mixture]
+    for position in range(1, len(seconds)):
+        of_long = sum(each for each in seconds[:position] if each > 0.3)
+        assert abs(of_long - sum(seconds[:position]) / 2) <= max(SECONDS) + 1e-6
+    batches = list(mixture.loader(max_duration=0.6, pack=True, rank=0, world_size=1))
+    assert sum(map(len, batches)) == len(seconds)
+
+
 def test_a_state_within_a_global_batch_is_refused(speech):
     samples = speech.shuffle(7)
     loader = samples.loader(max_duration=1.0, global_batch=2)
     batches = iter(loader)
     assert all(isinstance(sample, Sample) for sample in next(batches))
-    with pytest.raises(UsageError, match="1 batches of a global batch are left to take"):
+    with pytest.raises(UsageError, match="of this global batch 1 are left to take: save between"):
         loader.state_dict()
     next(batches)
     assert loader.state_dict()["position"] == 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from node.test_length_batches import leaf
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import from_json, to_json
@@ -210,3 +211,90 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
 def test_what_makes_no_mixture_is_refused(sources: list[Any], options: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         LazyMixture(*sources, **options)
+
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
+
+
+def by_length(data: list[list[int]], weights: dict[int, list[float]], **options: Any) -> LazyMixture:
+    sources = [leaf(lengths, shuffle=True, seed=which) for which, lengths in enumerate(data)]
+    return LazyMixture(*sources, weights=weights, by="tokens", **options)
+
+
+@given(schedules(), st.data())
+def test_every_source_has_its_share_of_tokens_to_within_one_sample(given: Any, data: st.DataObject) -> None:
+    count, weights = given
+    lengths = data.draw(st.lists(LENGTHS, min_size=count, max_size=count))
+    longest = max(1, *map(max, lengths))
+    had, came = np.zeros(count), [list[Any]() for _ in range(count)]
+    for position, (which, sample) in enumerate(of_sources(by_length(lengths, weights))):
+        if position in weights:
+            had[:] = 0
+        shares = np.array(weights[max(start for start in weights if start <= position)])
+        assert shares[which]
+        had[which] += max(sample[1], 1)
+        came[which].append(sample)
+        assert np.abs(had - had.sum() * shares / shares.sum()).max() <= longest + 1
+    for which, samples in enumerate(came):
+        own = leaf(lengths[which], shuffle=True, seed=which)
+        assert samples == list(islice((sample for _ in range(999) for sample in own), len(samples)))
+
+
+def of_sources(mixture: LazyMixture) -> list[tuple[int, Any]]:
+    """The items, and of which source each is."""
+    return [(cast("tuple[int, Any]", token)[0], make()) for token, make in mixture.pairs()]
+
+
+@given(schedules(), st.data(), st.sampled_from([1, 2, 3]), st.integers(0, 90))
+def test_a_mixture_by_length_goes_on_anywhere(given: Any, data: st.DataObject, ranks: int, taken: int) -> None:
+    count, weights = given
+    lengths = data.draw(st.lists(LENGTHS, min_size=count, max_size=count))
+    whole = by_length(lengths, weights)
+    epochs = [list(whole), list(whole)]
+    batches = {"partition": "batches", "global_batch": 6, "tail": "drop"}
+    steps = min(taken // 6, len(epochs[0]) // 6)
+    node = by_length(lengths, weights, **batches)
+    begun = list(islice(node, 6 * steps))
+    assert begun == epochs[0][: 6 * steps]
+    state = from_json(to_json(collect_state_dict(node)))
+    parts = []
+    for rank in range(ranks):
+        part = by_length(lengths, weights, rank=rank, world_size=ranks, **batches)
+        restore_state_dict(part, state)
+        parts.append(list(part))
+    each = 6 // ranks
+    rest = [
+        sample
+        for step in range(len(epochs[0]) // 6 - steps)
+        for part in parts
+        for sample in part[step * each : (step + 1) * each]
+    ]
+    assert begun + rest == epochs[0][: len(epochs[0]) // 6 * 6]
+    again = by_length(lengths, weights)
+    again.load_state_dict(again.begin(1).state())
+    assert list(again) == epochs[1]
+
+
+def test_samples_of_one_length_come_as_they_do_by_number() -> None:
+    """With weights of seconds a source of long samples comes less often."""
+    data = [[5] * 40, [5] * 40]
+    by_number = LazyMixture(*(leaf(lengths) for lengths in data), weights=[3, 1])
+    assert [token[0] for token, _ in by_length(data, {0: [3, 1]}).pairs()][:40] == [
+        token[0] for token, _ in by_number.pairs()
+    ][:40]
+    came = [token[0] for token, _ in by_length([[30] * 20, [10] * 60], {0: [1, 1]}).pairs()]
+    assert came.count(0) == 20 and came[:40].count(0) == 10
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: by_length([[1]], {0: [1]}, end="stop"), "a mixture by length repeats its sources: leave out end"),
+        (lambda: LazyMixture(source(3), by="samples"), "by is seconds or tokens, not 'samples'"),
+        (lambda: list(LazyMixture(source(3), by="tokens")), "no index tells the lengths of the items"),
+        (lambda: list(by_length([[1], [3, -1]], {0: [1, 1]})), "sample 1 of source 1 of the mixture has no length in"),
+    ],
+)
+def test_what_makes_no_mixture_by_length_is_refused(make: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        make()

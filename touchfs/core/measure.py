@@ -12,6 +12,10 @@ MEASURES = (SECONDS, TOKENS)
 # The length of a sample that no index knows.
 UNKNOWN = -1
 _PARTS = {SECONDS: 1_000_000, TOKENS: 1}
+_UNKNOWN = {
+    SECONDS: "`touchfs index --full` finds that of recordings, and where duration exists leaves out others",
+    TOKENS: "it knows that of arrays in shards of .bin and .idx",
+}
 _MOST = 1 << 53
 
 
@@ -39,3 +43,8 @@ def length_of(value: float, measure: str) -> int:
 def spelled(length: int, measure: str) -> str:
     """Return the number of seconds or tokens of a length."""
     return f"{length / _PARTS[measure]:.12g}"
+
+
+def unknown_length(measure: str) -> str:
+    """Return the end of an error of a sample whose length no index knows."""
+    return f"has no length in {measure} that the index knows: {_UNKNOWN[measure]}"

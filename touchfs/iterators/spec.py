@@ -11,6 +11,7 @@
     mux          instead of select and where: a list of objects with select, where, shuffle, repeat and weight
     weights      with mux: it mixes exactly by these weights, or an object of positions and weights from there on;
                  end: "repeat" or "stop", what happens when a source ends (touchfs.node.LazyMixture)
+                 by: "seconds" or "tokens", if weights are of length
     max_duration, max_tokens, pack
                  a step is a batch of at most so many seconds or tokens (touchfs.node.LazyLengthBatcher); global_batch
                  counts such batches
@@ -29,7 +30,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from touchfs.core.errors import TouchfsError, UsageError
-from touchfs.core.measure import SECONDS, TOKENS, check_limit
+from touchfs.core.measure import SECONDS, TOKENS, check_limit, check_measure
 from touchfs.core.token import from_json, to_json
 from touchfs.node.batch.length_batcher import LazyLengthBatcher, unit_rule
 from touchfs.node.core.pair_node import PairNode
@@ -92,6 +93,7 @@ class Spec:
     mux: tuple[MuxSource, ...] = ()
     weights: Mapping[int, Sequence[float]] | None = None
     end: str = "repeat"
+    by: str | None = None
     batch: int = 1
     output: str = "path"
     extension: str | None = None
@@ -111,7 +113,7 @@ class Spec:
         # Texts of stores that do not know these have none of them.
         for name in (
             *("global_batch", "window", "lanes", "max_duration", "max_tokens", "pack"),
-            *("weights", "end", "extension"),
+            *("weights", "end", "by", "extension"),
         ):
             if value[name] == getattr(_DEFAULTS, name):
                 del value[name]
@@ -127,6 +129,8 @@ def parse_spec(value: object) -> Spec:
     if spec.mux and isinstance(value, Mapping) and (misplaced := {"select", "source", "where"} & set(value)):
         raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
     if spec.weights is None:
+        if spec.by is not None:
+            raise UsageError("spec.by says of what the weights of a mux are: give weights, too")
         if spec.end != _DEFAULTS.end:
             raise UsageError("spec.end says how a mux with weights ends: give weights, too")
         if spec.mux and (spec.partition == BATCHES or spec.is_by_length):
@@ -229,7 +233,7 @@ def _joined(spec: Spec, parts: Sequence[PairNode], ranks: Mapping[str, Any]) -> 
         return parts[0]
     if spec.weights is not None:
         order = {} if spec.is_by_length else ranks
-        return LazyMixture(*parts, weights=spec.weights, seed=spec.shuffle or 0, end=spec.end, **order)
+        return LazyMixture(*parts, weights=spec.weights, seed=spec.shuffle or 0, end=spec.end, by=spec.by, **order)
     return LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
 
 
@@ -322,6 +326,10 @@ def _tokens_or_null(value: object, where: str) -> int | None:
     return None if value is None else int(check_limit(value, TOKENS, where))
 
 
+def _measure_or_null(value: object, where: str) -> str | None:
+    return None if value is None else check_measure(value, where)
+
+
 def _flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{where} is true or false, not {value!r:.80}")
@@ -387,6 +395,7 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "weight": _weight,
     "weights": _weights,
     "end": _one_of(*ENDS),
+    "by": _measure_or_null,
     "batch": check_batch,
     "output": _one_of(*OUTPUTS),
     "extension": _text_or_null,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
-from touchfs.core.measure import SECONDS, TOKENS, UNKNOWN, spelled
+from touchfs.core.measure import SECONDS, TOKENS, UNKNOWN, spelled, unknown_length
 from touchfs.core.token import State
 from touchfs.node.order.partition import check_count
 
@@ -27,10 +27,6 @@ SPAN = 1 << 13
 
 # Of each measure: the argument with the limit, and a filter by it.
 _WORDS = {SECONDS: ("max_duration", "duration <= {}"), TOKENS: ("max_tokens", "size.npy <= BYTES")}
-_UNKNOWN = {
-    SECONDS: "`touchfs index --full` finds that of recordings, and where duration exists leaves out others",
-    TOKENS: "it knows that of arrays in shards of .bin and .idx",
-}
 
 Unit: TypeAlias = NDArray[np.int64]
 
@@ -61,7 +57,7 @@ class UnitRule:
         measure, most = self.measure, spelled(self.most, self.measure)
         limit, filter_of_it = _WORDS[measure]
         if length == UNKNOWN:
-            return UsageError(f"{what} has no length in {measure} that the index knows: {_UNKNOWN[measure]}")
+            return UsageError(f"{what} {unknown_length(measure)}")
         return UsageError(
             f"{what} has {spelled(length, measure)} {measure}, and a batch at most {most}: give a larger {limit}, or "
             f"leave such samples out with where {filter_of_it.format(most)}"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
+from touchfs.core.measure import UNKNOWN, check_measure, unknown_length
 from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.core.foreign import maker
@@ -24,6 +25,7 @@ from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
 from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK
+from touchfs.node.order.length_schedule import LengthSchedule
 from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.schedule import Schedule, Weights
@@ -43,6 +45,10 @@ class LazyMixture(SourcesNode, OrderedNode):
     all sources together; the next one goes on where it ended, with the positions in `weights`, too. With `end="stop"`
     an epoch ends where a source has no more samples, and all of them begin the next one.
 
+    With `by="seconds"` or `by="tokens"` weights are of length: at every position each source has had its share of that,
+    to within one sample. Where that is depends on the lengths of all samples before, which the index knows: about 4 s
+    for a million of them when a pass resumes. Its sources repeat.
+
     `rank`, `world_size`, `partition`, `tail` and `global_batch` are as for a `LazyGlobalShuffle`. Raises UsageError for
     a source that is empty, one rank's part, or without an order of its own: samples of datasets, shuffled or not, and
     maps of them have one.
@@ -54,6 +60,7 @@ class LazyMixture(SourcesNode, OrderedNode):
         weights: Weights | Mapping[int, Weights] | None = None,
         seed: int = 0,
         end: str = "repeat",
+        by: str | None = None,
         rank: int = 0,
         world_size: int = 1,
         partition: str = "stride",
@@ -69,7 +76,14 @@ class LazyMixture(SourcesNode, OrderedNode):
         self.schedule = Schedule(len(sources), given if isinstance(given, Mapping) else {0: given}, seed)
         self._sizes = [node.order.size for node in self._orders]
         size = sum(self._sizes) if end == "repeat" else self.schedule.length_within(self._sizes)
+        self.by = by if by is None else check_measure(by, "by")
+        self._schedule = self._schedule_by(self.by)
+        if by is not None and end != "repeat":
+            raise UsageError("a mixture by length repeats its sources: leave out end")
         self.order = Order(size, None, part_of(rank, world_size, partition, tail, global_batch))
+
+    def _schedule_by(self, measure: str | None) -> Schedule | LengthSchedule:
+        return self.schedule if measure is None else LengthSchedule(self.schedule, self._lengths_of)
 
     def obstacle(self) -> str | None:
         return None  # the states of the sources are not used
@@ -103,12 +117,29 @@ class LazyMixture(SourcesNode, OrderedNode):
             lengths[places] = self._orders[source].lengths_at(own, its, measure)
         return lengths
 
+    def _lengths_of(self, source: int, number: int, count: int) -> NDArray[np.int64]:
+        """Return the lengths of `count` samples of a source, from a number on in its epochs one after the other."""
+        node, epochs = self._orders[source], np.arange(number, number + count) // self._sizes[source]
+        lengths = []
+        for epoch in np.unique(epochs).tolist():
+            own = np.arange(number, number + count)[epochs == epoch] % self._sizes[source]
+            permutation = node.order.permutation(epoch)
+            ordinals = own if permutation is None else permutation(own)
+            found = node.lengths_at(ordinals, epoch, cast(str, self.by))
+            if (found == UNKNOWN).any():
+                token = node.token_of(int(ordinals[found == UNKNOWN][0]), epoch)
+                raise UsageError(
+                    f"sample {token} of source {source} of the mixture {unknown_length(cast(str, self.by))}"
+                )
+            lengths.append(np.maximum(found, 1))
+        return np.concatenate(lengths)
+
     def _by_source(
         self, positions: NDArray[np.int64], epoch: int
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], int]]:
         """Yield the samples of each source and epoch of it: which of `positions` they are at, and their ordinals."""
         repeats = self.end == "repeat"
-        sources, numbers = self.schedule.at(positions + epoch * self.order.size if repeats else positions)
+        sources, numbers = self._schedule.at(positions + epoch * self.order.size if repeats else positions)
         for source in np.unique(sources).tolist():
             places = np.flatnonzero(sources == source)
             epochs, own = np.divmod(numbers[places], self._sizes[source])
@@ -128,6 +159,7 @@ class LazyMixture(SourcesNode, OrderedNode):
             "end": self.end,
             "weights": [[start, list(shares)] for start, shares in self.schedule.weights.items()],
             "ties": self.schedule.seed,
+            **({} if self.by is None else {"by": self.by}),
             "data": list(map(describe, self.sources)),
         }
 
@@ -140,6 +172,7 @@ class LazyMixture(SourcesNode, OrderedNode):
     def take_seeds(self, config: Saved) -> None:
         for source, description in zip(self.sources, config.children("data"), strict=False):
             take_described_seeds(source, description)
+        self._schedule = self._schedule_by(self.by)
 
 
 class MixtureIteration(OrderIteration):
