@@ -55,6 +55,26 @@ def test_merged_ones_are_the_files_of_the_mount(speech: Dataset, name: str) -> N
     assert all(next(iter(sample)) == "wav" for sample in samples)
 
 
+def microseconds(samples: Sequence[Sample]) -> list[int]:
+    known = [sample.known_duration for sample in samples]
+    return [-1 if seconds is None else round(seconds * 1e6) for seconds in known]
+
+
+def test_lengths_are_those_of_each_sample(speech: Dataset, tmp_path: Path) -> None:
+    """By the index alone: of recordings with and without segments, a header, or a recording at all."""
+    for samples in (DatasetSamples(speech), SegmentSamples(speech), MergedSamples(speech, parse_plan("max=0.05"))):
+        assert samples.lengths("seconds").tolist() == microseconds(samples)
+        assert set(samples.lengths("tokens").tolist()) == {-1}
+    members = {"a.txt": b"", "b.wav": wav(1, 100), "c.json": b"{}", "c.wav": wav(2, 37)}
+    write_tar(tmp_path / "x.tar", list(members.items()))
+    of_tar = DatasetSamples(open_dataset(str(tmp_path / "x.tar")))
+    assert of_tar.lengths("seconds").tolist() == microseconds(of_tar)
+    arrays = [np.arange(count, dtype=np.uint16).tobytes() for count in (3, 0, 7)]
+    write_shard(tmp_path / "tokens", texttoken=(UINT16, arrays), audiotoken=(UINT16, arrays[::-1]))
+    tokens = DatasetSamples(open_dataset(str(tmp_path / "tokens")))
+    assert tokens.lengths("tokens").tolist() == [10, 0, 10]
+
+
 def test_paths_of_many_are_those_of_each(tmp_path: Path) -> None:
     dice = np.random.default_rng(3)
     for shard in range(3):
