@@ -23,7 +23,7 @@ from damage import flip_byte
 from image_trees import random_tar
 from mounts import Mount, is_mounted, read_anew, reader_of, touchfs
 from tars import write_tar
-from touchfs_mount.mountpoints.erofs import check_kernel
+from touchfs_mount.mountpoints.kernel_check import check_kernel
 
 from touchfs.indexing.place import index_directory
 
