@@ -14,6 +14,7 @@ BENCHMARKS = (
     "many_shards",
     "small_files",
     "small_files --busy",
+    "kernel_images",
     "tar_shards",
     "catalogs",
     "arrow_cells",

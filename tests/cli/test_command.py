@@ -23,6 +23,7 @@ RUN = {
     "cp": [["cp", "shards:shards/000000000/numbers.wav", "copy.wav"]],
     "demo": [["demo", "demo"], ["demo", "demo"]],
     "doctor": [["doctor", "--state-dir"]],
+    "image": [["image", "t.tar", "-o", "x.erofs"], ["image", "t.tar", "-o", "x.erofs"]],
     "index": [["index", "shards"], ["index", "shards"]],
     "info": [["info", "shards"], ["info", "shards", "--format", "json"]],
     "interleave": [["interleave", "t.tar", "items"]],

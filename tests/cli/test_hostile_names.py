@@ -31,6 +31,7 @@ CALLS = {
     "cp": ["-r {d}:shards {o}", "{d}:{n} {o}"],
     "demo": ["{o}", "{d}"],
     "doctor": ["{m}", "{d}"],
+    "image": ["{d} -o {o}", "{t} -o {o}", "{d} -o {d} --force", "{d} -o {o} --check", "{n} -o {o}"],
     "index": [
         "{d} --force --jobs 1 --progress plain",
         "jsonl {d}/{n}",

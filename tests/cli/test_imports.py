@@ -68,6 +68,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "cp": [file, str(tmp_path / "copy")],
         "demo": ["--help"],
         "doctor": ["--help"],
+        "image": [str(make_wds_tar(tmp_path / "t.tar", [("a.txt", b"a")])), "-o", str(tmp_path / "x.erofs")],
         "index": ["--force", str(shards)],
         "info": [str(shards)],
         "iterate": [str(shards)],

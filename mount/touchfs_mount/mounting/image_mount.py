@@ -24,7 +24,8 @@ from touchfs_mount.mounting.mounting import open_source
 from touchfs_mount.mounting.overlap import refuse_nesting
 from touchfs_mount.mounting.request import MountRequest
 from touchfs_mount.mountpoints import image_records, mountpoint
-from touchfs_mount.mountpoints.erofs import UnfitError, attach, check_kernel, made
+from touchfs_mount.mountpoints.erofs import UnfitError, attach, made
+from touchfs_mount.mountpoints.kernel_check import check_kernel
 from touchfs_mount.mountpoints.options import mount_error
 
 # Descriptors that this process has beside those of tars.

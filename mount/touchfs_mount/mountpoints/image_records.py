@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from touchfs.core.errors import TouchfsError
+from touchfs.core.errors import TouchfsError, map_os_errors
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Fingerprint
@@ -55,7 +55,7 @@ def _is_unchanged(path: str, size: int, mtime_ns: int, inode: int) -> bool:
 def write(device: str, record: ImageRecord) -> None:
     """Write the record of a mount whose device has this number. Raises SourceError."""
     for directory in (os.path.dirname(_DIRECTORY), _DIRECTORY):
-        with suppress(FileExistsError):
+        with map_os_errors(directory, "cannot be created"), suppress(FileExistsError):
             os.mkdir(directory, 0o755)
             os.chmod(directory, 0o755)  # whatever the umask: `touchfs status` of others reads it
     with atomic_own_file(_path(device)) as file:
