@@ -12,6 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress, unshown
 from touchfs.dataset import Dataset, counted
@@ -29,6 +32,7 @@ from touchfs.statistics.texts import SAMPLES, TextStatistics
 _INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
+_BARS = 32
 _COLUMNS = ("key", "duration", "text")
 # Of a set in a notebook
 _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
@@ -95,11 +99,16 @@ class Overview:
         yield from _number_card("Speed", texts.speeds, "characters a second", 64)
         files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
         if files:
-            values = [(name or "others", size, f"{count:,} · {_bytes(size)}") for name, (count, size) in files]
+            values = [
+                (name or "others", size, f"{count:,} · {_bytes(size)}" if size else f"{count:,}")
+                for name, (count, size) in files
+            ]
             yield Bars("Files", "by their bytes", values)
         for name, counts in texts.fields.items():
             if counts and (len(counts) < texts.samples or len(counts) == 1):
                 yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
+            elif counts is None and name in texts.numbers:
+                yield _numbers_card(name, np.asarray(texts.numbers[name]))
         if texts.characters:
             yield _characters_card(texts)
 
@@ -162,6 +171,13 @@ def _values_card(title: str, counts: dict[str, int], words: str) -> Bars:
     return Bars(
         title, words, [(name, count, f"{100 * count / total:.1f} %") for name, count in [*counts.items()][:_VALUES]]
     )
+
+
+def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
+    low, middle, high = np.percentile(numbers, [0, 50, 99.5]).tolist()
+    counts, _ = np.histogram(np.minimum(numbers, high), _BARS, (low, high if high > low else low + 1))
+    words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
+    return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"))
 
 
 def _characters_card(texts: TextStatistics) -> Bars:

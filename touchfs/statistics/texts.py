@@ -6,6 +6,7 @@ bytes, or for some seconds. A share is then right to 0.7 % of 20,000 samples.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +25,15 @@ _BYTES, _SECONDS = 64 << 20, 5.0
 _TEXT_BYTES = 1 << 20
 _WORDS, _FIELDS, _VALUES, _VALUE_LENGTH = 1_000_000, 40, 51, 60
 _CHARACTERS = 1 << 16
+# Larger numbers, infinity and NaN are not counted.
+_NUMBER_MAX = 1e300
 
 
 @dataclass(slots=True)
 class TextStatistics:
     """What `samples` random samples say, `of` all. `lengths` are characters of texts, `speeds` a 64th of a character a
-    second. `fields` has the counts of the values of each field of the JSON; of fields with many values they are None,
-    and of numbers `numbers` has some.
+    second. `fields` has the counts of the values of each field of the JSON, None for one with many values. `numbers`
+    has the values of fields that are numbers.
     """
 
     samples: int = 0
@@ -41,6 +44,7 @@ class TextStatistics:
     words: Counter[str] = field(default_factory=Counter)
     has_more_words: bool = False
     fields: dict[str, Counter[str] | None] = field(default_factory=dict)
+    numbers: dict[str, array[float]] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -78,11 +82,13 @@ class TextStatistics:
         if name not in self.fields and len(self.fields) >= _FIELDS:
             return
         counts = self.fields.setdefault(name, Counter())
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:
+            self.numbers.setdefault(name, array("d")).append(value)
         if counts is None:
             return
         if name in ("text", "txt"):
             return
-        is_small = isinstance(value, bool | int | str) and len(str(value)) <= _VALUE_LENGTH
+        is_small = isinstance(value, bool | int | float | str) and len(str(value)) <= _VALUE_LENGTH
         if is_small:
             counts[str(value)] += 1
         if not is_small or len(counts) >= _VALUES:
