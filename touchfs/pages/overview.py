@@ -26,7 +26,7 @@ from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.statistics import buckets
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
 from touchfs.statistics.stored import statistics_of
-from touchfs.statistics.texts import SAMPLES, TextStatistics
+from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
 # Shards are indexed for a look as long as they have together no more bytes: headers of a GB of tars take a second.
 _INDEXED_BYTES = 1 << 30
@@ -96,7 +96,7 @@ class Overview:
         yield from _seconds_card("Segment length", catalogs.segment_lengths)
         yield from _number_card("Segments of a recording", catalogs.segments, "segments")
         yield from _number_card("Text", texts.lengths, "characters")
-        yield from _number_card("Speed", texts.speeds, "characters a second", 64)
+        yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
         files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
         if files:
             values = [

@@ -21,6 +21,7 @@ from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.statistics.buckets import Histogram
 
 SAMPLES = 20_000
+SPEED_STEPS = 64
 _BYTES, _SECONDS = 64 << 20, 5.0
 _TEXT_BYTES = 1 << 20
 _WORDS, _FIELDS, _VALUES, _VALUE_LENGTH = 1_000_000, 40, 51, 60
@@ -52,31 +53,33 @@ class TextStatistics:
     ) -> TextStatistics:
         """Read the texts of random samples. Damaged ones have none."""
         found, total = cls(of=len(samples)), 0
+        lengths, speeds = list[int](), list[int]()
         order, until = Feistel(len(samples), round_keys(0)), clock() + _SECONDS
         for position in order(np.arange(min(most, len(samples)), dtype=np.int64)).tolist():
-            total += found._add(samples[position])
+            sample = samples[position]
+            text, fields, size = _contents(sample)
+            if text is not None:
+                lengths.append(len(text))
+                found._add_text(text)
+                if text and (duration := _duration(sample)):
+                    speeds.append(int(SPEED_STEPS * len(text) / duration))
+            for name, value in fields.items():
+                found._add_value(name, value)
+            total += size
             found.samples += 1
             if total > _BYTES or clock() > until:
                 break
+        found.lengths.add(np.array(lengths, np.int64))
+        found.speeds.add(np.array(speeds, np.int64))
         return found
 
-    def _add(self, sample: Sample) -> int:
-        """Count a sample. Returns how many bytes were read."""
-        text, fields, size = _contents(sample)
-        if text is not None:
-            self.lengths.add(np.array([len(text)]))
-            if len(self.characters) < _CHARACTERS:
-                self.characters.update(text)
-            if len(self.words) < _WORDS:
-                self.words.update(text.split())
-            else:
-                self.has_more_words = True
-            duration = _duration(sample)
-            if duration and text:
-                self.speeds.add(np.array([int(64 * len(text) / duration)]))
-        for name, value in fields.items():
-            self._add_value(name, value)
-        return size
+    def _add_text(self, text: str) -> None:
+        if len(self.characters) < _CHARACTERS:
+            self.characters.update(text)
+        if len(self.words) < _WORDS:
+            self.words.update(text.split())
+        else:
+            self.has_more_words = True
 
     def _add_value(self, name: str, value: Any) -> None:
         if name not in self.fields and len(self.fields) >= _FIELDS:
