@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,8 @@ class Overview:
         facts = [f"{samples:,} samples" if samples != 1 else "1 sample"]
         if timed:
             facts.append(format_seconds(seconds) if seconds < 3600 else f"{seconds / 3600:,.1f} hours")
-            facts += [f"{samples - timed:,} of unknown duration"] * (timed < samples)
+        if unknown := sum(shard.unmeasured for shard in shards):
+            facts.append(f"{counted(unknown, 'recording')} of unknown length")
         facts += [f"{segments:,} segments"] * bool(segments)
         facts.append(_bytes(sum(shard.size for shard in shards)))
         facts += [f"{damaged:,} damaged"] * bool(damaged)
@@ -87,7 +89,7 @@ class Overview:
         if not self.is_whole:
             yield (
                 f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: "
-                "`touchfs index` indexes the others"
+                f"`touchfs index {quote(self.dataset.source)}` indexes the others"
             )
 
     def _cards(self, texts: TextStatistics) -> Iterator[Part]:
