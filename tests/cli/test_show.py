@@ -152,3 +152,27 @@ def test_texts_of_data_send_nothing_to_the_terminal(here, text):
     for shown in (text("show", f"{tar}:by-key/{path}"), STYLE.sub("", terminal(f"{tar}:by-key/{path}"))):
         assert not CONTROL.search(shown), shown
         assert "\\u001b" in shown
+
+
+def test_a_dataset_is_facts_and_bars(text, things):
+    shown = text("show", things)
+    lines = shown.splitlines()
+    assert lines[0].split() == ["things.tar", "tar", "·", "1", "shard"]
+    assert lines[1].startswith("5 samples · 1.000 s")
+    assert "Duration  median 1 s, 99 % up to 1" in shown and re.search("^wav +█.* 2 · 31.3 KiB$", shown, re.MULTILINE)
+    assert text("show", f"{things}:shards/things").splitlines()[1:] == lines[1:]
+    assert max(map(cell_len, lines)) <= 80 and not CONTROL.search(shown)
+
+
+def test_a_report_is_one_file(text, touchfs, things, here):
+    assert text("show", things, "-o", "report.html", "--samples", "5") == ""
+    report = (here / "report.html").read_text(encoding="utf-8")
+    assert len(report.encode()) < 5_000_000 and "<script" not in report and report.count("<section>") == 6
+    assert "data:audio/wav" in report and "data:image/jpeg" in report and "你好。" in report
+    assert not re.search(r'(?:src|href|srcset)="(?!data:)', report)
+    text("show", f"{things}:shards/things/a.wav", "-o", "a.svg")
+    assert (here / "a.svg").read_text(encoding="utf-8").startswith("<svg")
+    done = touchfs("show", things, "-o", "report.pdf")
+    assert done.returncode == 2 and b"-o takes a name that ends with .html or .svg" in done.stderr
+    done = touchfs("show", things, "-o", "report.svg")
+    assert done.returncode == 2 and b"has no picture: -o FILE.html shows texts and numbers" in done.stderr

@@ -116,6 +116,7 @@ def page(text):
         Problem(text, text),
         FileList([(text, 5), (text, None)], 2),
         Bars(text, text, [(text, 3, text)]),
+        Bars(text, text, [(text, 0, text)]),
         TextTable(text, [text], [[text]]),
     ]
     return Page(text, text, [text], parts)

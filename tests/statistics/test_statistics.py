@@ -4,12 +4,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tars import write_tar
 
 import touchfs
 from touchfs.format import wav
 from touchfs.indexing import open_dataset
+from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
 from touchfs.statistics.stored import statistics_of
 from touchfs.statistics.texts import TextStatistics
@@ -29,7 +31,9 @@ def source(tmp_path):
             if number != 3:
                 files[f"{key}.wav"] = sound(1000 * number, (8000, 16000, 44100)[number % 3]) if number != 5 else b"no"
             segments = [{"start": 0.01 * each, "end": 0.01 * each + 0.02} for each in range(number % 4)]
-            files[f"{key}.json"] = json.dumps({"segments": segments, "lang": "en" if number % 2 else "de"}).encode()
+            files[f"{key}.json"] = json.dumps(
+                {"segments": segments, "lang": "en" if number % 2 else "de", "score": number / 7, "ok": True}
+            ).encode()
             files[f"{key}.txt"] = "hällo wörld \u200b".encode() * number
         write_tar(tmp_path / "data" / f"{name}.tar", files)
     return tmp_path / "data"
@@ -50,7 +54,7 @@ def test_catalogs_say_what_a_slow_count_does(source):
     assert (found.durations.count, found.durations.total) == (len(durations), sum(durations))
     assert (found.durations.least, found.durations.most) == (min(durations), max(durations))
     segments = touchfs.open(f"{source}").segments()
-    lengths = [int(each.duration * TICKS + 1e-6) for each in segments if "wav" in each]
+    lengths = [int(each.duration * TICKS + 1e-6) for each in segments if each.known_duration is not None]
     assert (found.segment_lengths.count, found.segment_lengths.total) == (len(lengths), sum(lengths))
     per_sample = Counter(each.key for each in segments)
     assert (found.segments.count, found.segments.total) == (len(per_sample), per_sample.total())
@@ -85,6 +89,12 @@ def test_statistics_are_kept_and_checked(source, tmp_path, monkeypatch):
         assert kept[0].read_text() == whole
 
 
+def samples_of(samples, count):
+    """These samples in touchfs's random order of the seed 0."""
+    order = Feistel(len(samples), round_keys(0))
+    return [samples[position] for position in order(np.arange(count)).tolist()]
+
+
 def test_texts_are_those_of_random_samples(source):
     samples = touchfs.open(source)
     found = TextStatistics.read(samples)
@@ -92,6 +102,8 @@ def test_texts_are_those_of_random_samples(source):
     assert (found.samples, found.of, found.lengths.total) == (18, 18, sum(map(len, texts)))
     assert found.characters == Counter("".join(texts)) and found.words == Counter(" ".join(texts).split())
     assert found.fields["lang"] == {"de": 10, "en": 8}
+    assert [*found.numbers["score"]] == [sample.json()["score"] for sample in samples_of(samples, 18)]
+    assert found.numbers.keys() == {"score"}
     part = TextStatistics.read(samples, 5)
     assert (part.samples, part.of) == (5, 18)
     assert TextStatistics.read(samples, clock=iter([0, 1, 99]).__next__).samples == 2

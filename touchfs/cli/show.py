@@ -11,8 +11,10 @@ import click
 from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_tree
 from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.terminal import complain
 from touchfs.core.errors import UsageError
 from touchfs.explore.terminal import Terminal
+from touchfs.indexing.serving import unshown_audio
 from touchfs.pages.at_path import page_at
 from touchfs.picture.cells import Colours
 from touchfs.posix.atomic import atomic_file
@@ -44,6 +46,8 @@ def command(location: str, out: str | None, samples: int, seed: int, read_option
     if out is not None and not out.endswith((_HTML, _SVG)):
         raise UsageError(f"-o takes a name that ends with {_HTML} or {_SVG}", path=out)
     tree, entry, path = open_tree(location, read_options)
+    if advice := unshown_audio(tree.dataset):
+        complain(f"touchfs: {advice}")
     if out is None:
         terminal = _terminal()
         for line in terminal.lines(page_at(tree, entry, path, terminal.size)):

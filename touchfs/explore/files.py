@@ -24,7 +24,7 @@ from touchfs.picture.shrink import fit
 TEXTS = frozenset({"txt", "json", "jsonl", "cls", "caption", "csv", "tsv", "srt", "vtt", "lab", "md", "yaml", "xml"})
 # Bytes of a text, of an array and of an image that are read, pixels of an image that is decoded.
 _TEXT_BYTES, _ARRAY_BYTES, _IMAGE_BYTES, _PIXELS = 1 << 16, 1 << 27, 1 << 26, 1 << 26
-_PARTS = 12
+_PARTS = 16
 _FILES = 40
 _NUMBERS = 200
 
@@ -53,12 +53,15 @@ def sample_page(
     segments: ShownSegments | None = None,
     first: str = "",
     limits: Limits = LIMITS,
+    *,
+    in_order: bool = False,
 ) -> Page:
-    """The page of a sample: the contents of its `files` by their extensions, the one called `first` before others.
-
-    A file that cannot be shown is a Problem in its place.
+    """The page of a sample: the contents of its `files` by their extensions, the one called `first` before others, or
+    all `in_order`. A file that cannot be shown is a Problem in its place.
     """
-    shown = sorted(filter(_is_shown, files), key=lambda name: (name != first, *_order(name)))
+    shown = [*filter(_is_shown, files)]
+    if not in_order:
+        shown.sort(key=lambda name: (name != first, *_order(name)))
     parts: list[Part] = []
     for name in shown[:_PARTS]:
         parts.append(part_of(name, files[name], size, limits))

@@ -158,7 +158,7 @@ def _height(count: int, counts: Sequence[int]) -> float:
 
 
 def _width(count: int, part: Bars) -> float:
-    return round(max(100 * count / max(each for _, each, _ in part.values), 1), 2)
+    return round(max(100 * count / (max(each for _, each, _ in part.values) or 1), 1), 2)
 
 
 def _drawn(part: Part, following: Part | None) -> dict[str, Any]:

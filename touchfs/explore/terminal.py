@@ -212,7 +212,7 @@ class Terminal:
         yield from self._heading(part.title, part.words)
         names = [cut(quote_name(name), max(self.width // 3, 8)) for name, _, _ in part.values]
         wide = max(map(cell_len, names), default=0)
-        most = max((count for _, count, _ in part.values), default=1)
+        most = max((count for _, count, _ in part.values), default=1) or 1
         for name, (_, count, share) in zip(names, part.values, strict=True):
             room = max(min(self.width - wide - len(share) - 4, 40), 1)
             shown = self.accent(set_cell_size(bar(count / most, room), room))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import islice
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import UsageError
@@ -15,6 +16,7 @@ from touchfs.pages.overview import Overview, title_of
 from touchfs.tree.tree import Entry, Tree
 from touchfs.view.segments import rows_of_segments
 
+_ITEMS = 1000
 _DIRECTORY = "is a directory: name a sample or a file in it, as `touchfs ls` lists them"
 
 
@@ -32,10 +34,24 @@ def page_at(tree: Tree, entry: Entry, path: str, size: PictureSize) -> Page:
             return page_of_sample(shard, ordinal, size, name)
         if ordinal is not None:
             return _page_of_segment(shard, table, row, size)
+    if (document := _document(tree, entry, path, size)) is not None:
+        return document
     if entry.is_directory:
         raise UsageError(_DIRECTORY, path=path)
     files: dict[str, ContentOf] = {os.path.basename(path): partial(tree.content, entry.inode)}
     return sample_page(os.path.basename(path), os.path.dirname(path), files, size, limits=limits)
+
+
+def _document(tree: Tree, entry: Entry, path: str, size: PictureSize) -> Page | None:
+    """The page of an interleaved sample: its texts and images in their order; None for any other directory."""
+    if not entry.is_directory or not path.startswith("interleaved/"):
+        return None
+    children = [*islice(tree.entries(entry.inode), _ITEMS)]
+    if any(child.is_directory for _, child, _ in children):
+        return None
+    files: dict[str, ContentOf] = {os.fsdecode(name): partial(tree.content, child.inode) for name, child, _ in children}
+    place, name = os.path.split(path)
+    return sample_page(name, place, files, size, limits=tree.dataset.limits, in_order=True)
 
 
 def overview_at(tree: Tree, entry: Entry, path: str) -> tuple[Overview, str] | None:

@@ -11,6 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from shlex import quote
+
+import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress, unshown
@@ -23,12 +27,13 @@ from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.statistics import buckets
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
 from touchfs.statistics.stored import statistics_of
-from touchfs.statistics.texts import SAMPLES, TextStatistics
+from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
 # Shards are indexed for a look as long as they have together no more bytes: headers of a GB of tars take a second.
 _INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
+_BARS = 32
 _COLUMNS = ("key", "duration", "text")
 # Of a set in a notebook
 _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
@@ -75,7 +80,8 @@ class Overview:
         facts = [f"{samples:,} samples" if samples != 1 else "1 sample"]
         if timed:
             facts.append(format_seconds(seconds) if seconds < 3600 else f"{seconds / 3600:,.1f} hours")
-            facts += [f"{samples - timed:,} of unknown duration"] * (timed < samples)
+        if unknown := sum(shard.unmeasured for shard in shards):
+            facts.append(f"{counted(unknown, 'recording')} of unknown length")
         facts += [f"{segments:,} segments"] * bool(segments)
         facts.append(_bytes(sum(shard.size for shard in shards)))
         facts += [f"{damaged:,} damaged"] * bool(damaged)
@@ -83,7 +89,7 @@ class Overview:
         if not self.is_whole:
             yield (
                 f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: "
-                "`touchfs index` indexes the others"
+                f"`touchfs index {quote(self.dataset.source)}` indexes the others"
             )
 
     def _cards(self, texts: TextStatistics) -> Iterator[Part]:
@@ -92,14 +98,19 @@ class Overview:
         yield from _seconds_card("Segment length", catalogs.segment_lengths)
         yield from _number_card("Segments of a recording", catalogs.segments, "segments")
         yield from _number_card("Text", texts.lengths, "characters")
-        yield from _number_card("Speed", texts.speeds, "characters a second", 64)
+        yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
         files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
         if files:
-            values = [(name or "others", size, f"{count:,} · {_bytes(size)}") for name, (count, size) in files]
+            values = [
+                (name or "others", size, f"{count:,} · {_bytes(size)}" if size else f"{count:,}")
+                for name, (count, size) in files
+            ]
             yield Bars("Files", "by their bytes", values)
         for name, counts in texts.fields.items():
             if counts and (len(counts) < texts.samples or len(counts) == 1):
                 yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
+            elif counts is None and name in texts.numbers:
+                yield _numbers_card(name, np.asarray(texts.numbers[name]))
         if texts.characters:
             yield _characters_card(texts)
 
@@ -162,6 +173,13 @@ def _values_card(title: str, counts: dict[str, int], words: str) -> Bars:
     return Bars(
         title, words, [(name, count, f"{100 * count / total:.1f} %") for name, count in [*counts.items()][:_VALUES]]
     )
+
+
+def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
+    low, middle, high = np.percentile(numbers, [0, 50, 99.5]).tolist()
+    counts, _ = np.histogram(np.minimum(numbers, high), _BARS, (low, high if high > low else low + 1))
+    words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
+    return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"))
 
 
 def _characters_card(texts: TextStatistics) -> Bars:

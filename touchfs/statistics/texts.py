@@ -6,6 +6,7 @@ bytes, or for some seconds. A share is then right to 0.7 % of 20,000 samples.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +21,20 @@ from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.statistics.buckets import Histogram
 
 SAMPLES = 20_000
+SPEED_STEPS = 64
 _BYTES, _SECONDS = 64 << 20, 5.0
 _TEXT_BYTES = 1 << 20
 _WORDS, _FIELDS, _VALUES, _VALUE_LENGTH = 1_000_000, 40, 51, 60
 _CHARACTERS = 1 << 16
+# Larger numbers, infinity and NaN are not counted.
+_NUMBER_MAX = 1e300
 
 
 @dataclass(slots=True)
 class TextStatistics:
     """What `samples` random samples say, `of` all. `lengths` are characters of texts, `speeds` a 64th of a character a
-    second. `fields` has the counts of the values of each field of the JSON; of fields with many values they are None,
-    and of numbers `numbers` has some.
+    second. `fields` has the counts of the values of each field of the JSON, None for one with many values. `numbers`
+    has the values of fields that are numbers.
     """
 
     samples: int = 0
@@ -41,6 +45,7 @@ class TextStatistics:
     words: Counter[str] = field(default_factory=Counter)
     has_more_words: bool = False
     fields: dict[str, Counter[str] | None] = field(default_factory=dict)
+    numbers: dict[str, array[float]] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -48,41 +53,45 @@ class TextStatistics:
     ) -> TextStatistics:
         """Read the texts of random samples. Damaged ones have none."""
         found, total = cls(of=len(samples)), 0
+        lengths, speeds = list[int](), list[int]()
         order, until = Feistel(len(samples), round_keys(0)), clock() + _SECONDS
         for position in order(np.arange(min(most, len(samples)), dtype=np.int64)).tolist():
-            total += found._add(samples[position])
+            sample = samples[position]
+            text, fields, size = _contents(sample)
+            if text is not None:
+                lengths.append(len(text))
+                found._add_text(text)
+                if text and (duration := _duration(sample)):
+                    speeds.append(int(SPEED_STEPS * len(text) / duration))
+            for name, value in fields.items():
+                found._add_value(name, value)
+            total += size
             found.samples += 1
             if total > _BYTES or clock() > until:
                 break
+        found.lengths.add(np.array(lengths, np.int64))
+        found.speeds.add(np.array(speeds, np.int64))
         return found
 
-    def _add(self, sample: Sample) -> int:
-        """Count a sample. Returns how many bytes were read."""
-        text, fields, size = _contents(sample)
-        if text is not None:
-            self.lengths.add(np.array([len(text)]))
-            if len(self.characters) < _CHARACTERS:
-                self.characters.update(text)
-            if len(self.words) < _WORDS:
-                self.words.update(text.split())
-            else:
-                self.has_more_words = True
-            duration = _duration(sample)
-            if duration and text:
-                self.speeds.add(np.array([int(64 * len(text) / duration)]))
-        for name, value in fields.items():
-            self._add_value(name, value)
-        return size
+    def _add_text(self, text: str) -> None:
+        if len(self.characters) < _CHARACTERS:
+            self.characters.update(text)
+        if len(self.words) < _WORDS:
+            self.words.update(text.split())
+        else:
+            self.has_more_words = True
 
     def _add_value(self, name: str, value: Any) -> None:
         if name not in self.fields and len(self.fields) >= _FIELDS:
             return
         counts = self.fields.setdefault(name, Counter())
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:
+            self.numbers.setdefault(name, array("d")).append(value)
         if counts is None:
             return
         if name in ("text", "txt"):
             return
-        is_small = isinstance(value, bool | int | str) and len(str(value)) <= _VALUE_LENGTH
+        is_small = isinstance(value, bool | int | float | str) and len(str(value)) <= _VALUE_LENGTH
         if is_small:
             counts[str(value)] += 1
         if not is_small or len(counts) >= _VALUES:
