@@ -19,6 +19,7 @@ BENCHMARKS = (
     "catalogs",
     "arrow_cells",
     "parquet_cells",
+    "parquet_workers",
     "tables",
     "lance_cells",
     "slices",

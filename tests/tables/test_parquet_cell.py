@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -93,3 +97,57 @@ def test_a_file_that_changed(tmp_path: Path) -> None:
         form.content(extent, pack_ordinal(0), LIMITS).read(0, 100)
     again = Extent(DATA.open(str(path)), 0, 0)
     assert bytes(form.content(again, pack_ordinal(0), LIMITS).read(0, 100)) == b"other 0"
+
+
+READ = """
+import sys
+from touchfs.core.extent import Extent
+from touchfs.form.ordinals import pack_ordinal
+from touchfs.limits import Limits
+from touchfs.registry.forms import parse_form
+from touchfs.source.data import DATA
+extent, form = Extent(DATA.open(sys.argv[1]), 0, 0), parse_form("parquet/0")
+for row in range(int(sys.argv[2])):
+    content = form.content(extent, pack_ordinal(row), Limits(window=int(sys.argv[3])))
+    sys.stdout.buffer.write(content.read(0, content.size))
+"""
+
+
+def read_elsewhere(path: Path, rows: int, window: int) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", READ, str(path), str(rows), str(window)]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("window", [10_000, 4 * 10**6])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"codec": "zstd"},
+        {"codec": "zstd", "pages": ("1.0", False, True)},
+        {"column_encoding": {"a": "DELTA_LENGTH_BYTE_ARRAY"}},
+    ],
+    ids=["pages", "dictionary", "decoded"],
+)
+def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, options: dict[str, Any], window: int) -> None:
+    """Nor does it read the file: that is another one by now, which only its times do not tell."""
+    cells, path = [np.random.default_rng(i).bytes(90_000) for i in range(40)], tmp_path / "x.parquet"
+    path.write_bytes(written(pa.table({"a": cells}), **options))
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+    before, data = path.stat(), bytearray(path.read_bytes())
+    damaged = data.replace(cells[7][:2000], bytes(2000))
+    assert len(damaged) == len(data) and damaged != data
+    with open(path, "r+b") as file:
+        file.write(damaged)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+    with open(path, "r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    scratch = Scratch.configured()
+    assert len(scratch.values()) >= 1
+    for value in scratch.values():  # what is damaged or gone is decoded again
+        Path(value).write_bytes(Path(value).read_bytes()[:-1])
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+    scratch.remove([max([*scratch.values(), *scratch.stored()], key=os.path.getsize)])  # the cells, not their places
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)

@@ -115,9 +115,10 @@ def test_inodes_of_nothing(tree: Tree) -> None:
 
 
 def test_it_is_there_where_it_applies(tmp_path: Path) -> None:
-    write_prefix(tmp_path / "bytes" / "a", UINT8, [np.frombuffer(b"\xff\xd8\xff more", np.uint8)])
+    for name in "ab":
+        write_prefix(tmp_path / "bytes" / name, UINT8, [np.frombuffer(b"\xff\xd8\xff more", np.uint8)])
     write_speech(tmp_path / "speech", [({"key": "u", "sample_rate": 8000}, bytes(4000))])
-    assert "tokens" in names(Tree(list_dataset(str(tmp_path / "bytes")), [1]), "")  # nobody has looked into it
+    assert "tokens" in names(Tree(list_dataset(str(tmp_path / "bytes")), [1, 2]), "")  # nobody has looked into it
     assert "tokens" not in names(Tree(list_dataset(str(tmp_path / "speech")), [1]), "")
-    for name in ("bytes", "speech"):
-        assert "tokens" not in names(Tree(open_dataset(str(tmp_path / name)), [1]), "")
+    for name, ids in (("bytes", [1, 2]), ("speech", [1])):
+        assert "tokens" not in names(Tree(open_dataset(str(tmp_path / name)), ids), "")

@@ -1,16 +1,18 @@
 """The places of the cells of a column of a Parquet file, page by page, for the pages that this process has looked at.
 
-Cells of plain pages that are not compressed are ranges of the file. Other pages are decoded once: up to `Limits.window`
-bytes of cells into memory, where they share the cache of `touchfs.form.computed`, more into the scratch store, which
-all processes of the machine share. Places of cells are kept longer than the cells.
+Cells of plain pages that are not compressed are ranges of the file. Other pages are decoded once: up to `_SMALL` bytes
+of cells into memory, where they share the cache of `touchfs.form.computed`, more into the scratch store, which all
+processes of the machine share. There the places of the cells are, too, so the next process decodes nothing: as of
+workers that load the same images in another order. Places of cells are kept longer than the cells.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from bisect import bisect_right, insort
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, SourceError
-from touchfs.core.extent import Content, Extent, Source
+from touchfs.core.extent import Buffer, Extent, Source
 from touchfs.core.names import hex_digest
 from touchfs.form.computed import ComputedContent
 from touchfs.limits import Limits
 from touchfs.posix.bounded_cache import BoundedCache
-from touchfs.source.scratch.source import ScratchSource
+from touchfs.source.scratch.source import ScratchSource, ScratchValue
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
 from touchfs.tables.values.field_paths import Path, build_path
@@ -35,6 +37,13 @@ if TYPE_CHECKING:
     from touchfs.tables.parquet.open_file import OpenParquet
 
 PIECE_SIZE = 1 << 20
+# Decoding a page of so many bytes takes no longer than opening a file.
+_SMALL = 1 << 17
+# What the bytes are that cells are in: those of a page, of the dictionary of its chunk, or of a page that was decoded.
+_PAGE, _DICTIONARY, _DECODED_PAGE = range(3)
+# Of kept places: which of these the bytes are, and how many. Offsets and lengths follow.
+_KEPT = struct.Struct("<BQ")
+_PLACE = np.dtype("<i8")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +97,7 @@ class ParquetCells:
         self._source = source
         self._path = path
         self._limits = limits
+        self._small = min(_SMALL, limits.window)
         # The first row of each page that was looked at, and the row after its last.
         self._firsts: list[int] = []
         self._stops: dict[int, int] = {}
@@ -130,38 +140,108 @@ class ParquetCells:
         return page
 
     def _decode(self, table: OpenParquet, rows: range) -> CellPlaces:
-        large = table.large_cells(self._path, rows, self._limits.window)
+        kept = self._kept_places(table, rows)
+        if kept is not None:
+            return kept
+        large = table.large_cells(self._path, rows, self._small)
         if large is not None:
             ranges, data, is_dictionary = large
-            where = f"dictionary {table.locate(rows.start)[0]}" if is_dictionary else f"page {rows.start}"
-            return CellPlaces(rows.start, self._content(table, rows, data, where), ranges.offsets, ranges.lengths)
-        ends, data = table.cell_buffers(self._path, rows)
-        content = self._content(table, rows, data, f"{rows.start}")
-        return CellPlaces(rows.start, content, ends[:-1].copy(), np.diff(ends))
+            kind, offsets, lengths = _DICTIONARY if is_dictionary else _PAGE, ranges.offsets, ranges.lengths
+        else:
+            ends, data = table.cell_buffers(self._path, rows)
+            kind, offsets, lengths = _DECODED_PAGE, ends[:-1].copy(), np.diff(ends)
+        content = self._content(table, rows, kind, data)
+        if len(data) > self._small:
+            self._keep_places(rows, kind, len(data), np.concatenate((offsets, lengths)))
+        return CellPlaces(rows.start, content, offsets, lengths)
 
-    def _content(self, table: OpenParquet, rows: range, data: memoryview, where: str) -> Content:
-        """The bytes that the cells of a page are in. `where` tells them from others of the column."""
-        size, name = len(data), None
-        if self._source.identity is not None:
-            name = f"parquet cells\0{self._source.identity}\0{build_path(self._path)}\0{where}"
+    def _kept_places(self, table: OpenParquet, rows: range) -> CellPlaces | None:
+        """The places of the cells of a page that a process has decoded into the scratch store."""
+        name, value = self._name(f"places {rows.start}"), None
+        with suppress(SourceError):
+            value = None if name is None else Scratch.configured().kept(_hashed(name))
+        if value is None or len(value) != _KEPT.size + 2 * len(rows) * _PLACE.itemsize:
+            return None
+        kind, size = _KEPT.unpack_from(value)
+        offsets, lengths = np.frombuffer(value, _PLACE, offset=_KEPT.size).reshape(2, -1)
+        return CellPlaces(rows.start, self._content(table, rows, kind, size), offsets, lengths)
+
+    def _keep_places(self, rows: range, kind: int, size: int, places: NDArray[np.int64]) -> None:
+        if (name := self._name(f"places {rows.start}")) is not None:
+            with suppress(SourceError):
+                Scratch.configured().keep(_hashed(name), _KEPT.pack(kind, size) + places.astype(_PLACE).tobytes())
+
+    def _name(self, what: str) -> str | None:
+        """The name of what is kept of the column, None if nothing may be. `what` tells it from all else."""
+        identity = self._source.identity
+        return None if identity is None else f"parquet cells\0{identity}\0{build_path(self._path)}\0{what}"
+
+    def _content(self, table: OpenParquet, rows: range, kind: int, found: memoryview | int) -> Source:
+        """The bytes that the cells of a page are in: `found`, or of that number, if they have been found before."""
+        where = {_PAGE: f"page {rows.start}", _DICTIONARY: f"dictionary {table.locate(rows.start)[0]}"}
+        name = self._name(where.get(kind, f"{rows.start}"))
+        size, data = (found, None) if isinstance(found, int) else (len(found), found)
+
+        def decode() -> memoryview:
+            # By kind and not by size: places that were kept may be of a process with another window.
+            large = None if kind == _DECODED_PAGE else table.large_cells(self._path, rows, -1)
+            return table.cell_buffers(self._path, rows)[1] if large is None else large[1]
+
         if size > self._limits.window and name is not None:
             # Without room in the store, or without the store, the last page stays in memory.
             with suppress(SourceError):
-                hashed = hex_digest(name.encode(errors="surrogateescape"))
-                pieces = (data[first : first + PIECE_SIZE] for first in range(0, size, PIECE_SIZE))
-                return Extent(ScratchSource(Scratch.configured().make(hashed, pieces, size)), 0, size)
-        del data  # the content must not keep it
-
+                made = Scratch.configured().make(_hashed(name), _pieces(decode if data is None else lambda: data), size)
+                return Extent(ScratchSource(made), 0, size)
+        elif size > self._small and name is not None:
+            return _KeptBytes(_hashed(name), decode, data)
         key = name or object()
-
-        def decode() -> memoryview:
-            large = table.large_cells(self._path, rows, self._limits.window)
-            return table.cell_buffers(self._path, rows)[1] if large is None else large[1]
 
         def render(offset: int, length: int) -> bytes:
             return bytes(_DECODED.get(key, decode)[offset : offset + length])
 
         return ComputedContent(size, max(min(size, self._limits.window), 1), render, name)
+
+
+def _hashed(name: str) -> str:
+    return hex_digest(name.encode(errors="surrogateescape"))
+
+
+def _pieces(decode: Callable[[], memoryview]) -> Iterator[memoryview]:
+    data = decode()
+    for first in range(0, len(data), PIECE_SIZE):
+        yield data[first : first + PIECE_SIZE]
+
+
+class _KeptBytes:
+    """Bytes that are a value of the scratch store, by its name: a `Source`. Where they are not there, as they were
+    evicted or had no room, they are decoded again.
+    """
+
+    __slots__ = ("_decode", "_name", "_value")
+
+    def __init__(self, name: str, decode: Callable[[], memoryview], data: memoryview | None) -> None:
+        self._name = name
+        self._decode = decode
+        self._value: ScratchValue | None = None
+        with suppress(SourceError):
+            if data is not None:
+                Scratch.configured().keep(name, data)
+            self._value = ScratchValue(Scratch.configured().value_path(name))
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Source.read`."""
+        if self._value is not None:
+            with suppress(SourceError):
+                return self._value.read(offset, length)
+        data = _DECODED.get(self._name, self._decode)
+        if self._value is not None:
+            with suppress(SourceError):
+                Scratch.configured().keep(self._name, data)
+        return bytes(data[offset : offset + length])
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`."""
+        return None if self._value is None else self._value.read_nowait(offset, length)
 
 
 class _FileCells:

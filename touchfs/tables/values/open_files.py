@@ -35,7 +35,9 @@ class OpenTableFiles(Generic[T]):
 
     def get(self, source: StoredFile, limits: Limits) -> T:
         """The file in a source. Raises what opening it raises."""
-        source.open()
-        if source.identity is None:
+        if not source.is_verified:
+            source.open()
+        identity = source.identity
+        if identity is None:
             return self._open(source, limits)
-        return self._kept.get(_Key(source.identity, limits), lambda: self._open(source, limits))
+        return self._kept.get(_Key(identity, limits), lambda: self._open(source, limits))
