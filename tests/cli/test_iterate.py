@@ -278,7 +278,7 @@ def test_a_state_goes_on_over_a_dataset_that_has_grown(here, touchfs, text):
     (here / "d" / "a.tar").unlink()
     write_tar(here / "d" / "c.tar", {f"c{number}.txt": b"x" for number in range(3)})
     done = touchfs("iterate", *order, "--resume", "one")
-    assert done.returncode == 1 and done.stderr.startswith(
+    assert done.returncode == 2 and done.stderr.startswith(
         b"touchfs: one: state was saved with length = 10, here it is 8"
     )
     assert b"--extend" in done.stderr
