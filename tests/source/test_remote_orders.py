@@ -15,7 +15,8 @@ from range_server import RangeServer, range_server
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
 from touchfs.node import LazyIndexedManifestIterator, LazyPrefetcher
-from touchfs.source.remote.kept import KEPT
+from touchfs.source.counts import COUNTS, share
+from touchfs.source.remote.kept import KEPT, TURNOVER
 
 SHARDS, SAMPLES, SIZE = 4, 2000, 30_000
 TOTAL = SHARDS * SAMPLES
@@ -43,8 +44,10 @@ def samples(far: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(TOTAL * SIZE // 8))
     KEPT.forget()
+    TURNOVER.forget()
     yield samples
     KEPT.forget()
+    TURNOVER.forget()
 
 
 def fetched(far: RangeServer, samples: DatasetSamples, **order: Any) -> float:
@@ -57,6 +60,25 @@ def fetched(far: RangeServer, samples: DatasetSamples, **order: Any) -> float:
 @pytest.mark.variant
 def test_a_windowed_order_fetches_each_part_about_once(far: RangeServer, samples: DatasetSamples) -> None:
     assert fetched(far, samples, shuffle=True, seed=3, window=TOTAL // 10) < 2
+
+
+def test_a_global_shuffle_fetches_exact_ranges_once_blocks_are_evicted_unread(
+    far: RangeServer, samples: DatasetSamples, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Blocks move 22 times the bytes of the samples."""
+    cells = [0] * len(COUNTS)
+    share(cells)
+    try:
+        assert fetched(far, samples, shuffle=True, seed=3) < 2
+    finally:
+        share([0] * len(COUNTS))
+    assert TOTAL // 2 < dict(zip(COUNTS, cells, strict=True))["exact_ranges"] < TOTAL
+    (told,) = (record.getMessage() for record in caplog.records if "global shuffle" in record.getMessage())
+    assert "holds 30 of 24" in told and 'shuffle(seed, window="15M")' in told
+    # Blocks come again when they are read as a whole.
+    in_order = sum(fetched(far, samples) for _ in range(2)) / 2
+    assert in_order < 1.3
+    assert not TURNOVER.is_wasteful
 
 
 @pytest.mark.variant

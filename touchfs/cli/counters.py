@@ -25,6 +25,7 @@ _COUNTS = (
     ("in flight", "requests_in_flight"),
     ("renderings", "renderings_total"),
     ("iterator steps", "iterator_steps_total"),
+    ("exact ranges", "exact_ranges_total"),
     ("restarts", "worker_restarts_total"),
     ("strikes", "strikes_total"),
     ("resends", "resends_total"),

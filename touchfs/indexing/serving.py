@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from shlex import quote
+from typing import Any
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
@@ -18,9 +19,14 @@ from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.preparing import is_waiting
 from touchfs.indexing.report import reasons
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import AUDIO_LIST, GZIP_LINES, LINES
+from touchfs.source.scratch.store import Scratch
 
 log = logging.getLogger(__name__)
+
+# Of which datasets, with how much room, it was said.
+_WARNED: BoundedCache[tuple[str, int], bool] = BoundedCache(256)
 
 
 def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
@@ -53,6 +59,41 @@ def warn_of_errors(dataset: Dataset, options: str = "") -> None:
         shards = counted(len(dataset.shards), "shard")
         details = f"`touchfs info{options} {quote(path)}`"
         log.warning("%s: %d of %s with errors, %s served: see %s", path, broken, shards, served, details)
+
+
+def warn_of_global_shuffle(samples: Any) -> None:
+    """Write a line to the log, once, if `samples` at URLs are shuffled all over, and the scratch store holds only some.
+
+    Of samples that are no dataset's nothing is known.
+    """
+    parts = getattr(samples, "parts", [samples])
+    known = [part for part in parts if isinstance(getattr(part, "dataset", None), Dataset)]
+    far = [part for part in known if any(Location.of(shard.path).is_url for shard in part.dataset.shards[:1])]
+    if not far:
+        return
+    size = sum(part.dataset.size * len(part) // max(len(_whole(part)), 1) for part in far)
+    with suppress(TouchfsError):  # without a scratch store, reading says so
+        room = Scratch.configured().limit_now()
+        source = shown(far[0].dataset.source)
+        if size > room and (source, room) not in _WARNED:
+            _WARNED.keep((source, room), True)
+            window = f"{max(room // 2_000_000, 1)}M"
+            log.warning(
+                "%s: the scratch store holds %d of %d MB, so a global shuffle fetches most samples one by one; "
+                '--window %s, or shuffle(seed, window="%s"), fetches the data about once, and --scratch-size has room',
+                source,
+                room // 10**6,
+                size // 10**6,
+                window,
+                window,
+            )
+
+
+def _whole(samples: Any) -> Any:
+    """The samples before some of them were chosen."""
+    while hasattr(samples, "samples"):
+        samples = samples.samples
+    return samples
 
 
 def check_strictly(dataset: Dataset) -> None:

@@ -24,7 +24,7 @@ from touchfs.iterators.live_graph import LiveGraph
 from touchfs.node.transform.sample_files import BLOCK, FILE_MAX, beginnings
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_thread
-from touchfs.source.remote.kept import KEPT
+from touchfs.source.remote.kept import KEPT, TURNOVER
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
@@ -44,6 +44,7 @@ class Prefetch:
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
+        TURNOVER.is_for_others = True
         # A thread runs on the processors of the one that makes it, which may be pinned to one.
         self._processors = os.sched_getaffinity(0)
         # The bytes of the samples that were asked for, which are those of the sample read last until they are known.

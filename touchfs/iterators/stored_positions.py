@@ -15,7 +15,7 @@ from touchfs.iterators.output import OutputLines
 from touchfs.iterators.spec import Spec, check_name, is_same_pass, stored_spec
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
-from touchfs.node.graph.state import enclose, extended_state, resume
+from touchfs.node.graph.state import enclose, extended_state, open_envelope, resume
 from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.selection import AnySamples, position_at, source_of
@@ -125,20 +125,20 @@ class StoredPosition(NamedTuple):
         _, base, steps, _ = self.row()
         graph, taken = self.graph(), 0
         if not state:
-            state, taken = from_json(base or graph.start), steps * graph.spec.batch
+            state, taken = open_envelope(from_json(base or graph.start)), steps * graph.spec.batch
         if taken:
-            state = {**state, "state": _advanced(graph.root, state["state"], taken)}
+            state = {**state, "state": _advanced(graph.root, Saved(state["state"]), taken)}
         state = extended_state(graph.root, state)
         return graph.spec_text, to_json(enclose(graph.root, resume(graph.root, state).state())), 0
 
 
-def _advanced(root: PairNode, state: State, taken: int) -> State:
+def _advanced(root: PairNode, saved: Saved, taken: int) -> State:
     """Return the state `taken` samples later, over whatever shards it is."""
     node = root.recorded
     if isinstance(node, OrderedNode):
-        return node.advanced(Saved(state), taken)
+        return node.advanced(saved, taken)
     if isinstance(node, LazyRepeater):
-        return {**state, "source": _advanced(node.source, state["source"], taken)}
+        return {**saved.fields(), "source": _advanced(node.source, saved.child("source"), taken)}
     raise UsageError("an iterator over several sources cannot go on over a dataset with other shards: reset it")
 
 

@@ -17,6 +17,7 @@ COUNTS = (
     "window_misses",
     "renderings",
     "iterator_steps",
+    "exact_ranges",
 )
 _PLACES = {name: place for place, name in enumerate(COUNTS)}
 

@@ -109,6 +109,11 @@ def _metrics(totals: Totals, mount: MountCounts) -> Iterator[Metric]:
     )
     yield _counter("touchfs_iterator_steps_total", "Steps of iterators.", counts["iterator_steps"])
     yield _counter(
+        "touchfs_exact_ranges_total",
+        "Reads at URLs of their exact range, as the scratch store evicts most blocks before they are read again.",
+        counts["exact_ranges"],
+    )
+    yield _counter(
         "touchfs_worker_restarts_total",
         "Workers that ended by a failure or a signal, and were replaced.",
         totals.supervisor(SupervisorCount.RESTARTS),

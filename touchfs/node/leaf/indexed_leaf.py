@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self
 
+from touchfs.indexing.serving import warn_of_global_shuffle
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.order.batches import Part
@@ -48,4 +49,6 @@ class IndexedLeaf(OrderedNode):
         leaf = copy.copy(self)
         leaf.order = Order(self.order.size, seed, part, window=window)
         leaf._track = Track()
+        if window is None:
+            warn_of_global_shuffle(self.samples)
         return leaf

@@ -22,7 +22,7 @@ from touchfs.core.token import State, Token
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.indexing import open_dataset
-from touchfs.indexing.serving import warn_of_errors
+from touchfs.indexing.serving import warn_of_errors, warn_of_global_shuffle
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
@@ -89,6 +89,8 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         seed = order_seed(shuffle, seed, world_size > 1)
         part = part_of(rank, world_size, partition, tail, global_batch, lanes)
         self.order = Order(len(self.samples), seed, part, window=window_of(seed, window, lanes))
+        if seed is not None and window is None:
+            warn_of_global_shuffle(self.samples)
 
     def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
         if self.on_decode_error is None:

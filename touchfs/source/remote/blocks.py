@@ -3,7 +3,8 @@
 A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
 fetched ahead of him (`read_ahead.py`). The first small read anywhere else in a block gets a small piece, and the second
 one the whole block: random reads move an eighth of the bytes, and a reader of all samples in
-any order pays at most one short request more for each block.
+any order pays at most one short request more for each block. While the scratch store evicts most blocks before they are
+read again (`scratch/turnover.py`), who does not read in order gets exact ranges, which are in memory only.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from touchfs.core.extent import Buffer
+from touchfs.source.counts import count
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import on_loop, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, Version
-from touchfs.source.remote.kept import KEPT, FilePiece
+from touchfs.source.remote.kept import KEPT, TURNOVER, FilePiece, FileRange, Piece
 from touchfs.source.remote.read_ahead import Reader, Readers
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
@@ -27,7 +29,7 @@ BLOCK, SMALL = 1 << 20, 128 << 10
 class _Part(NamedTuple):
     """A range of a piece, and its bytes if they are here."""
 
-    piece: FilePiece
+    piece: Piece
     begin: int
     end: int
     data: Buffer | None
@@ -77,6 +79,7 @@ class RemoteBlocks:
                 return None
             parts.append(data)
         reader = self._readers.follow(start, stop)
+        TURNOVER.see(self._prefix, start, stop)
         if reader.until > reader.fetched:
             on_loop(self._fetch_ahead, reader)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -84,8 +87,8 @@ class RemoteBlocks:
     def read(self, start: int, stop: int, deadline: float) -> Buffer:
         """Bytes from `start` to `stop`, which lie in the file. Raises what `read_range` raises."""
         reader = self._readers.follow(start, stop)
-        is_small = reader.read <= stop - start <= SMALL  # and nothing was read before it
-        parts = self._all_parts(start, stop, is_small)
+        is_first = reader.read <= stop - start  # nothing was read before it
+        parts = self._all_parts(start, stop, is_first, is_in_order=reader.is_in_order)
         missing = [part.piece for part in parts if part.data is None]
         fetched = dict(zip(missing, FLIGHTS.fetch(self.version, missing, deadline), strict=True)) if missing else {}
         if reader.until > reader.fetched:
@@ -101,15 +104,24 @@ class RemoteBlocks:
 
     def prefetch(self, start: int, stop: int, deadline: float) -> None:
         """Have the pieces from `start` to `stop` fetched, without waiting for them."""
-        parts = self._all_parts(start, stop, is_small=stop - start <= SMALL)
+        parts = self._all_parts(start, stop, is_first=True)
         if missing := [part.piece for part in parts if part.data is None]:
             FLIGHTS.fetch(self.version, missing, deadline)
 
-    def _all_parts(self, start: int, stop: int, is_small: bool) -> list[_Part]:
+    def _all_parts(self, start: int, stop: int, is_first: bool, *, is_in_order: bool = False) -> list[_Part]:
+        TURNOVER.see(self._prefix, start, stop)
+        may_be_exact = TURNOVER.is_wasteful and stop - start <= BLOCK and not is_in_order
+        exact = FileRange(self._prefix, stop - start, start)
+        if may_be_exact and ((data := KEPT.in_memory(exact)) is not None or FLIGHTS.find(exact) is not None):
+            return [_Part(exact, 0, stop - start, data)]
         parts: list[_Part] = []
+        is_small = is_first and stop - start <= SMALL
         for number in range(start // BLOCK, -(-stop // BLOCK)):
             parts += self._parts(number, max(start, number * BLOCK), min(stop, (number + 1) * BLOCK), is_small)
-        return parts
+        if not may_be_exact or all(part.data is not None or FLIGHTS.find(part.piece) is not None for part in parts):
+            return parts
+        count("exact_ranges")
+        return [_Part(exact, 0, stop - start, None)]
 
     def _parts(self, number: int, first: int, last: int, is_small: bool) -> list[_Part]:
         """The parts of a read in one block, from the block itself or from small pieces of it."""
@@ -126,7 +138,7 @@ class RemoteBlocks:
             return small  # even if the block is on its way: that takes longer
         if FLIGHTS.find(block) is not None:
             return [whole]
-        asked = sum(1 << part.piece.number % (BLOCK // SMALL) for part in small)
+        asked = sum(1 << piece.number % (BLOCK // SMALL) for piece, _, _ in self._small(first, last))
         touched = self._touched[number] = self._touched.get(number) or asked
         return small if is_small and touched == asked else [whole]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import begin, deadline_from_now
-from touchfs.source.remote.kept import KEPT, FilePiece
+from touchfs.source.remote.kept import KEPT, Piece
 from touchfs.source.remote.ranges import read_range
 from touchfs.source.remote.slots import SLOTS
 
@@ -27,7 +27,7 @@ _DISK_SECONDS, _WAITING_MAX = 0.005, 128 << 20
 
 
 # Pieces that one request fetches.
-_Flight = list[tuple[FilePiece, Future[memoryview]]]
+_Flight = list[tuple[Piece, Future[memoryview]]]
 
 
 class Version(NamedTuple):
@@ -47,15 +47,15 @@ class Flights:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._flying: dict[FilePiece, Future[memoryview]] = {}
+        self._flying: dict[Piece, Future[memoryview]] = {}
         # Bytes that wait for a slow disk. Only the loop changes it.
         self.waiting = 0
 
-    def find(self, piece: FilePiece) -> Future[memoryview] | None:
+    def find(self, piece: Piece) -> Future[memoryview] | None:
         """A piece that is on its way, if it is."""
         return self._flying.get(piece)
 
-    def fetch(self, version: Version, pieces: Sequence[FilePiece], deadline: float) -> list[Future[memoryview]]:
+    def fetch(self, version: Version, pieces: Sequence[Piece], deadline: float) -> list[Future[memoryview]]:
         """Fetch pieces of a file, in ascending order. A future raises what `read_range` raises."""
         futures, new = [], []
         with self._lock:
@@ -73,7 +73,7 @@ class Flights:
             begin(self._fly(version, flight, deadline, has_slot=False))
         return futures
 
-    def fetch_ahead(self, version: Version, pieces: Sequence[FilePiece]) -> int:
+    def fetch_ahead(self, version: Version, pieces: Sequence[Piece]) -> int:
         """Fetch pieces that nobody waits for yet, in ascending order, as far as there are slots to spare. Returns the
         number of pieces, from the first on, that are on their way now.
         """
@@ -116,7 +116,7 @@ class Flights:
             del parts
             await self._keep(late, size)
 
-    async def _keep(self, parts: list[tuple[FilePiece, memoryview]], size: int) -> None:
+    async def _keep(self, parts: list[tuple[Piece, memoryview]], size: int) -> None:
         """Keep pieces on a disk that is slower than the store. Their `size` is in `waiting`."""
         try:
             while parts:
@@ -127,7 +127,7 @@ class Flights:
         finally:
             self.waiting -= size
 
-    def _land(self, piece: FilePiece) -> None:
+    def _land(self, piece: Piece) -> None:
         with self._lock:
             self._flying.pop(piece, None)
 

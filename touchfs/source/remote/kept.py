@@ -15,7 +15,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
 from time import monotonic, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.core.extent import Buffer
@@ -23,6 +23,7 @@ from touchfs.core.names import hex_digest
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.scratch.source import ScratchValue
 from touchfs.source.scratch.store import Scratch
+from touchfs.source.scratch.turnover import Turnover
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 # Bytes in the memory of a process, and open pieces, for all files.
@@ -51,6 +52,17 @@ class FilePiece(NamedTuple):
         return hex_digest(f"{self.prefix}{self.size}\0{self.number}".encode(errors="surrogateescape"))
 
 
+class FileRange(NamedTuple):
+    """An exact range of a version of a file: it is kept in memory only, until it is read."""
+
+    prefix: str
+    size: int
+    start: int
+
+
+Piece: TypeAlias = FilePiece | FileRange
+
+
 class _RefusedPiece(NamedTuple):
     """A store that had no room for a piece at a moment of the monotonic clock, and why."""
 
@@ -66,7 +78,7 @@ class KeptPieces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory: BoundedCache[FilePiece, memoryview] = BoundedCache(MEMORY_MAX, len)
+        self._memory: BoundedCache[Piece, memoryview] = BoundedCache(MEMORY_MAX, len)
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
         self._touch_at = 0.0
         self._refusal: _RefusedPiece | None = None  # the last one
@@ -129,21 +141,23 @@ class KeptPieces:
         refusal = self._refusal
         return refusal.reason if refusal is not None and refusal.moment >= moment else None
 
-    def in_memory(self, piece: FilePiece) -> memoryview | None:
+    def in_memory(self, piece: Piece) -> memoryview | None:
         """A piece that is in memory."""
         data = self._memory.find(piece)
-        if data is not None and (value := self._open.get(piece)) is not None:
+        if data is not None and isinstance(piece, FilePiece) and (value := self._open.get(piece)) is not None:
             value.is_used = True
         return data
 
-    def remember(self, piece: FilePiece, data: memoryview) -> None:
+    def remember(self, piece: Piece, data: memoryview) -> None:
         """Have a piece in memory."""
         self._memory.keep(piece, data)
 
-    def offer(self, piece: FilePiece, data: memoryview) -> bool:
+    def offer(self, piece: Piece, data: memoryview) -> bool:
         """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
         must wait.
         """
+        if isinstance(piece, FileRange):
+            return True
         return self._is_refused() or WRITE_BEHIND.offer(len(data), partial(self._keep, piece, data))
 
     def forget(self) -> None:
@@ -212,3 +226,5 @@ class KeptPieces:
 
 
 KEPT = KeptPieces()
+# Of blocks of 1 MiB.
+TURNOVER = Turnover(1 << 20, MEMORY_MAX)

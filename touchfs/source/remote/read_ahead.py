@@ -34,10 +34,15 @@ class Reader:
         self.read = self.largest = 0
 
     @property
+    def is_in_order(self) -> bool:
+        """True after 1 MiB in order, besides the largest read."""
+        return self.read - self.largest >= AHEAD_MIN
+
+    @property
     def until(self) -> int:
         """The offset up to which bytes should be fetched now; `fetched` if nothing is due."""
         window = min(2 * self.read, AHEAD_MAX)
-        is_due = self.read - self.largest >= AHEAD_MIN and self.end + window - self.fetched >= min(window // 2, STEP)
+        is_due = self.is_in_order and self.end + window - self.fetched >= min(window // 2, STEP)
         return self.end + window if is_due else self.fetched
 
 
