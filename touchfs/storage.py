@@ -24,6 +24,7 @@ from urllib.parse import quote
 from touchfs.core.errors import NotFoundError, TouchfsError
 from touchfs.core.location import Location
 from touchfs.core.urls import shown
+from touchfs.dataset import counted
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.posix.mounts import Mount, may_be_away, mounts
@@ -76,7 +77,7 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
         *_values(),
         *_states(state_dir, datasets, sources),
         *_filter_results(state_dir),
-        *(_item(SHARDS, None, [path], False, False) for path in _list_files(lists_directory())),
+        *_shard_lists(),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
     ]
     return sorted(items, key=lambda item: (not item.is_gone, item.used))
@@ -210,6 +211,11 @@ def _filter_results(state_dir: str | None) -> Iterator[StoredItem]:
         for path in _list_files(directory):
             if path.endswith(SUFFIX):
                 yield _item(WHERE, None, [path], False, False)
+
+
+def _shard_lists() -> Iterator[StoredItem]:
+    if files := _list_files(lists_directory()):
+        yield _item(SHARDS, f"{counted(len(files), 'list')} of the shards that states are over", files, False, False)
 
 
 def _logs(directory: str, used: set[str]) -> Iterator[StoredItem]:

@@ -18,6 +18,9 @@ from touchfs.source.scratch.store import Scratch
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
+# Both datasets have the same shards.
+ONE_LIST = "1 list of the shards that states are over"
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -52,6 +55,7 @@ def test_everything_that_is_kept_is_listed_with_what_it_is_about(home):
         ("scratch", str(data / "moved" / "b.jsonl.gz")),
         ("state", str(data / "kept")),
         ("state", str(data / "moved")),
+        ("shards", ONE_LIST),
     }
     assert not any(each["is_gone"] or each["is_used"] for each in stored)
     files = {os.path.realpath(file) for each in stored for file in each["files"]}
@@ -93,12 +97,13 @@ def test_prune_removes_what_is_about_data_that_are_gone(home):
     shutil.rmtree(home / "data" / "moved")
     shown = run("storage", "prune", "--dry-run")
     assert shown.count("gone") == 3
-    assert len(listed()) == 6
+    assert len(listed()) == 7
     assert [each for each in listed() if each["is_gone"]] == json.loads(run("storage", "prune", "--dry-run", "--json"))
     assert run("storage", "prune") == shown
     assert {each["about"] for each in listed()} == {
         str(home / "data" / "kept"),
         str(home / "data" / "kept" / "b.jsonl.gz"),
+        ONE_LIST,
     }
     assert "\ntrain\t" in run("iterator", "list", home / "data" / "kept")
 
@@ -155,7 +160,7 @@ def test_prune_keeps_so_much_and_all_positions(home):
     assert [each["about"] for each in listed("index")] == [str(home / "data" / "kept")]
     run("storage", "prune", "--keep", 0)
     assert listed("index") == listed("scratch") == []
-    assert len(listed("state")) == 2
+    assert len(listed("state")) == 2 and len(listed("shards")) == 1
     assert run("iterator", "next", home / "data" / "moved", "train") == "shards/a/line-0.json\n"
 
 
