@@ -19,7 +19,8 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Fingerprint
 from touchfs_mount.mountpoints.erofs import KIND
 
-_DIRECTORY = "/run/touchfs/images"
+# Not below /run/touchfs, where `control_place` removes what is empty.
+_DIRECTORY = "/run/touchfs-images"
 _SUFFIX = ".json"
 _RECORD_MAX = 1 << 28
 
@@ -54,10 +55,9 @@ def _is_unchanged(path: str, size: int, mtime_ns: int, inode: int) -> bool:
 
 def write(device: str, record: ImageRecord) -> None:
     """Write the record of a mount whose device has this number. Raises SourceError."""
-    for directory in (os.path.dirname(_DIRECTORY), _DIRECTORY):
-        with map_os_errors(directory, "cannot be created"), suppress(FileExistsError):
-            os.mkdir(directory, 0o755)
-            os.chmod(directory, 0o755)  # whatever the umask: `touchfs status` of others reads it
+    with map_os_errors(_DIRECTORY, "cannot be created"), suppress(FileExistsError):
+        os.mkdir(_DIRECTORY, 0o755)
+        os.chmod(_DIRECTORY, 0o755)  # whatever the umask: `touchfs status` of others reads it
     with atomic_own_file(_path(device)) as file:
         file.write(json.dumps(asdict(record)).encode())
         os.fchmod(file.fileno(), 0o644)
