@@ -131,9 +131,13 @@ class Terminal:
 
     def _heading(self, name: str, facts: str) -> Iterator[str]:
         name = cut(quote_name(name), self.width)
-        first, *rest = wrapped(facts, max(self.width - cell_len(name) - 2, 20)) or [""]
-        yield f"{self.bold(name)}  {self.dim(first)}".rstrip()
-        yield from map(self.dim, rest)
+        if (room := self.width - cell_len(name) - 2) < _NARROW:
+            yield self.bold(name)
+            yield from map(self.dim, wrapped(facts, self.width))
+        else:
+            first, *rest = wrapped(facts, room)
+            yield f"{self.bold(name)}  {self.dim(first)}"
+            yield from map(self.dim, rest)
 
     def _recording(self, part: parts.Recording, segments: parts.ShownSegments | None) -> Iterator[str]:
         yield from self._heading(part.name, " · ".join(filter(None, (part.facts, part.remark))))
@@ -214,7 +218,8 @@ class Terminal:
         wide = max(map(cell_len, names), default=0)
         most = max((count for _, count, _ in part.values), default=1) or 1
         for name, (_, count, share) in zip(names, part.values, strict=True):
-            room = max(min(self.width - wide - len(share) - 4, 40), 1)
+            share = cut(share, self.width - wide - 5)
+            room = max(min(self.width - wide - cell_len(share) - 4, 40), 1)
             shown = self.accent(set_cell_size(bar(count / most, room), room))
             yield f"{set_cell_size(name, wide)}  {shown}  {self.dim(share)}"
 
