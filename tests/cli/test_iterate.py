@@ -267,3 +267,13 @@ def test_what_two_states_differ_in(shards, here, text, touchfs):
     (here / "none").write_text("{")
     done = touchfs("iterator", "diff", here / "one", here / "none")
     assert done.returncode == 2 and b"none: not JSON" in done.stderr
+
+
+def test_ids_are_those_of_a_file(here, shards, text, touchfs):
+    keys = lines(text, shards, "--format", "json", "--where", "ordinal < 3")
+    chosen = sorted(json.loads(line)["key"] for line in keys)
+    (here / "some ids.txt").write_text("\n".join([*chosen, "nobody"]))
+    found = lines(text, shards, "--format", "json", "--where", 'key in @"some ids.txt"')
+    assert sorted(json.loads(line)["key"] for line in found) == chosen
+    failed = touchfs("iterate", shards, "--where", "key in @none.txt")
+    assert failed.returncode and b"none.txt: no such file" in failed.stderr and failed.stderr.count(b"\n") == 1

@@ -23,6 +23,7 @@ from touchfs.core.errors import FormatError, TouchfsError, UsageError
 from touchfs.core.token import from_json
 from touchfs.dataset import counted
 from touchfs.iterators.store_place import StateDatabase
+from touchfs.select.ids.names import give
 
 
 class NamedIterators(Protocol):
@@ -77,6 +78,7 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
         where: str,
         state_dir: str | None,
         state_database: StateDatabase | None,
+        ids: tuple[str, ...],
         read_options: ReadOptions,
         **others: Any,
     ) -> Any:
@@ -84,14 +86,20 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
             if is_mount(where):
                 if read_options.options.split is not None:
                     raise UsageError("a mount has the split that it was mounted with: omit --split", path=where)
+                if ids:
+                    raise UsageError("a mount has the lists of ids that it was mounted with: omit --ids", path=where)
                 return nullcontext(MountedIterators(where))
+            give(ids)
             return open_stored(where, state_dir, state_database, read_options)
 
         return function(open_iterators, **others)
 
     state_dir = state_option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
+    ids = click.option(
+        "--ids", multiple=True, metavar="NAME=FILE", help="A list of ids that specs name, as for `touchfs mount`."
+    )
     return click.argument("where", metavar="DATASET", type=PATH)(
-        state_dir(state_database_options(dataset_options(with_iterators)))
+        ids(state_dir(state_database_options(dataset_options(with_iterators))))
     )
 
 
