@@ -345,3 +345,13 @@ def test_batches_by_length(shards, here, text, touchfs):
     assert b"forming batches: 10 of 10 samples" in done.stderr
     done = touchfs("iterate", shards, "--pack")
     assert (done.returncode, b"give max_duration or max_tokens" in done.stderr) == (2, True)
+
+
+def test_ids_are_those_of_a_file(here, shards, text, touchfs):
+    keys = lines(text, shards, "--format", "json", "--where", "ordinal < 3")
+    chosen = sorted(json.loads(line)["key"] for line in keys)
+    (here / "some ids.txt").write_text("\n".join([*chosen, "nobody"]))
+    found = lines(text, shards, "--format", "json", "--where", 'key in @"some ids.txt"')
+    assert sorted(json.loads(line)["key"] for line in found) == chosen
+    failed = touchfs("iterate", shards, "--where", "key in @none.txt")
+    assert failed.returncode and b"none.txt: no such file" in failed.stderr and failed.stderr.count(b"\n") == 1

@@ -195,3 +195,29 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_p
     finally:
         if place == "mount":
             subprocess.run(["fusermount3", "-u", "-z", where], check=True)
+
+
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_specs_name_only_lists_that_were_given(shards, touchfs, text, tmp_path, is_mounted):
+    chosen = [json.loads(line)["key"] for line in text("iterate", shards, "--format", "json").splitlines()[2:5]]
+    (tmp_path / "ids.txt").write_text("\n".join(chosen))
+    given = ["--ids", f"good={tmp_path}/ids.txt", "--state-dir", tmp_path / "state"]
+    place, options = shards, given
+    if is_mounted:
+        place, options = tmp_path / "mnt", []
+        done = touchfs("mount", shards, place, *given)
+        assert done.returncode == 0, done.stderr
+        refused = touchfs("iterator", "list", place, *given)
+        assert b"a mount has the lists of ids that it was mounted with" in refused.stderr
+    try:
+        spec = {"where": "key in @good", "output": "key", "batch": 9}
+        assert lines(touchfs("iterator", "create", place, "train", "--spec", json.dumps(spec), *options)) == []
+        if is_mounted:  # it has the ids that it was given
+            (tmp_path / "ids.txt").unlink()
+        assert lines(touchfs("iterator", "next", place, "train", *options)) == chosen
+        spec = json.dumps({"where": f"key in @{tmp_path}/ids.txt"})
+        refused = said(touchfs("iterator", "create", place, "other", "--spec", spec, *options), 2)
+        assert "is no list of `touchfs mount --ids NAME=FILE`, and there are @good" in refused
+    finally:
+        if is_mounted:
+            subprocess.run(["fusermount3", "-u", "-z", place], check=True)

@@ -209,6 +209,7 @@ def _choice(
     if where is None and take is None and select == SAMPLES:
         return None
     from touchfs.dataset.samples import DatasetSamples
+    from touchfs.select.ids.names import open_file
     from touchfs.select.selection import base_of
     from touchfs.select.selector import Selector
     from touchfs.select.survivors import survivors_directory
@@ -216,7 +217,7 @@ def _choice(
     check_output(output)
     check_apart(path, output)
     dataset = open_indexed(path, ReadOptions(options, in_place=False))
-    samples, positions = base_of(Selector(dataset, survivors_directory()).select(select, where))
+    samples, positions = base_of(Selector(dataset, survivors_directory(), open_ids=open_file).select(select, where))
     parts = None if isinstance(samples, DatasetSamples) else samples
     shards = [
         ChosenOfShard(array("q", (found if parts else found - start).tolist()), parts)

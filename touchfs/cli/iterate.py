@@ -128,6 +128,7 @@ def command(
     from touchfs.iterators.output import path_of
     from touchfs.node.graph.state import read_state
     from touchfs.node.order.batches import BATCHES, global_batch_of
+    from touchfs.select.ids.names import open_file
     from touchfs.select.selector import Selector
     from touchfs.select.survivors import survivors_directory
     from touchfs.select.window import samples_in
@@ -151,7 +152,7 @@ def command(
     dataset = open_indexed(path, read_options)
     if strict:
         check_strictly(dataset)
-    samples = Selector(dataset, survivors_directory()).select(select, where)
+    samples = Selector(dataset, survivors_directory(), open_ids=open_file).select(select, where)
     warn_of_errors(samples.dataset, repeated_options())
     ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "tail": tail, "global_batch": global_batch}
     order = {**ranks, "partition": "stride" if global_batch is None else BATCHES}

@@ -24,6 +24,7 @@ from touchfs.core.errors import FormatError, TouchfsError, UsageError
 from touchfs.core.token import from_json, to_json
 from touchfs.dataset import counted
 from touchfs.iterators.store_place import StateDatabase
+from touchfs.select.ids.names import give
 
 
 class NamedIterators(Protocol):
@@ -79,6 +80,7 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
         where: str,
         state_dir: str | None,
         state_database: StateDatabase | None,
+        ids: tuple[str, ...],
         read_options: ReadOptions,
         **others: Any,
     ) -> Any:
@@ -86,13 +88,20 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
             if is_mount(where):
                 if read_options.options.split is not None:
                     raise UsageError("a mount has the split that it was mounted with: omit --split", path=where)
+                if ids:
+                    raise UsageError("a mount has the lists of ids that it was mounted with: omit --ids", path=where)
                 return nullcontext(MountedIterators(where))
+            give(ids)
             return open_stored(where, state_dir, state_database, read_options)
 
         return function(open_iterators, **others)
 
     state_dir = state_option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
-    return datasets_argument("where", "DATASET")(state_dir(state_database_options(dataset_options(with_iterators))))
+    ids = click.option(
+        "--ids", multiple=True, metavar="NAME=FILE", help="A list of ids that specs name, as for `touchfs mount`."
+    )
+    of_state = ids(state_dir(state_database_options(dataset_options(with_iterators))))
+    return datasets_argument("where", "DATASET")(of_state)
 
 
 @command.command("create")

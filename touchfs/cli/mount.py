@@ -119,6 +119,12 @@ _logs = options_in("Logs and metrics")
     metavar="N",
     help="Read the files of the next N steps of an iterator ahead, for remote data.",
 )
+@_iterators(
+    "--ids",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A list of ids that specs may name: key in @NAME. FILE:COLUMN names a column. Can be repeated.",
+)
 @_serving("--prefetch", is_flag=True, help="Download all remote shards into the local cache, in the background.")
 @_serving("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
 @_serving(
@@ -176,6 +182,7 @@ def command(
     control_mode: int,
     durability: str,
     prefetch_steps: int,
+    ids: tuple[str, ...],
     prefetch: bool,
     prefetch_rate: str | None,
     indexing: str | None,
@@ -248,6 +255,10 @@ def command(
         raise click.UsageError("--allow-other includes --allow-root: use one of them")
     if prefetch_rate is not None and not prefetch:
         raise click.UsageError("--prefetch-rate needs --prefetch")
+    if ids:
+        from touchfs.select.ids.names import give
+
+        give(ids)
     prefetcher = Prefetcher(None if prefetch_rate is None else parse_rate(prefetch_rate)) if prefetch else None
     log_to_stderr("%(levelname)s %(message)s")
     read_options = replace(read_options, in_memory=no_index_cache)

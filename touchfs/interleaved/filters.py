@@ -12,6 +12,7 @@ import numpy as np
 from touchfs.interleaved.items.batch import InterleavedBatch
 from touchfs.interleaved.items.image_sizes import image_sizes
 from touchfs.select.expression import parse_where
+from touchfs.select.ids.names import open_file
 from touchfs.select.rows import has_modality, in_sample_with, matching_rows
 
 
@@ -32,7 +33,7 @@ class InterleavedFilter:
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
         """Return the batch without the items that do not match."""
-        where = parse_where(self.where)
+        where = parse_where(self.where, open_file)
         kept = matching_rows(batch.table, where, lambda rows: image_sizes(batch, rows, self.locations))
         return batch.replaced(batch.table.filter(kept))
 

@@ -15,6 +15,7 @@ from touchfs.core.names import hex_digest
 from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import Positions, Samples, as_positions
+from touchfs.select.ids.names import open_file
 from touchfs.select.selection import AnySamples, Selection, position_of
 from touchfs.select.selector import Selector
 from touchfs.store.shard_lists import ShardList
@@ -154,7 +155,7 @@ def filtered(samples: SetSamples, where: str, directory: str) -> SetSamples:
     """The samples for which an expression holds. `directory` is that of survivor indexes."""
     if isinstance(samples, Concatenation):
         return samples.filtered(where, directory)
-    return Selector(samples.dataset, directory).filtered(samples, where)
+    return Selector(samples.dataset, directory, open_ids=open_file).filtered(samples, where)
 
 
 def find(samples: SetSamples, key: str) -> int | None:

@@ -6,9 +6,10 @@
     conjunction  negation { "and" negation }
     negation     "not" negation | "(" expression ")" | test
     test         field "exists" | field "contains" literal | field "in" "[" [ literal { "," literal } ] "]"
-                 | field ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) literal
+                 | field "in" ids | field ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) literal
     field        part { "." part }, where a part is a name or any JSON string: "odd name".x
     literal      a JSON string or number, true, false, null; strings are also in single quotes
+    ids          "@" and the name of a list of ids (touchfs.select.ids.names), an odd one as a string
 
 Names consist of letters, digits, `_` and `-`, and begin with a letter or `_`; a keyword must be quoted to be a name.
 
@@ -18,7 +19,8 @@ lacks fails every test, also `!=`; so `not x == 1` keeps samples without `x`, an
 exists. The label of a class compares as its name with texts, and as its number with numbers.
 
 The parser compiles while it reads, into closures and into a canonical text. Expressions that differ only in spacing,
-redundant parentheses and the spelling of literals have the same canonical text.
+redundant parentheses and the spelling of literals have the same canonical text. There, a list of ids is called by the
+hash of its content.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from touchfs.core.errors import UsageError
+from touchfs.select.ids.names import OpenIds, unopened
 from touchfs.select.predicates import (
     ORDERS,
     TESTS,
@@ -56,11 +60,13 @@ LENGTH_MAX = 1 << 16
 DEPTH_MAX = 50
 
 _NAME = r"[^\W\d][\w-]*"
+_PLAIN_LIST = r"[^\s\"'()\[\]]+"
 _TOKEN = re.compile(
     rf"""[ \t\r\n]*(?:
         (?P<name>{_NAME})
         | (?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
         | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"?|'[^'\\]*(?:\\.[^'\\]*)*'?)
+        | (?P<ids>@(?:{_PLAIN_LIST})?)
         | (?P<symbol>[=!<>]=|[<>()\[\].,])
         | (?P<end>\Z)
         | (?P<other>.)
@@ -85,13 +91,16 @@ _OR, _AND, _NOT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A filter expression. `str()` is its canonical text, which parses to an equal expression.
+    """A filter expression. `str()` is its canonical text, which parses to an equal expression if no list is in it.
 
-    `matches` takes the facts of a sample: a mapping from names to values of JSON's types, with nested dicts. `kinds`
-    are the kinds of values for which each test of a field can be true.
+    `source` is the text that was parsed, and `open_ids` has opened its lists of ids. `matches` takes the facts of a
+    sample: a mapping from names to values of JSON's types, with nested dicts. `kinds` are the kinds of values for which
+    each test of a field can be true.
     """
 
     text: str
+    source: str = field(compare=False, repr=False)
+    open_ids: OpenIds = field(compare=False, repr=False)
     fields: frozenset[Path] = field(compare=False, repr=False)
     kinds: tuple[tuple[Path, Kinds], ...] = field(compare=False, repr=False)
     matches: Predicate = field(compare=False, repr=False)
@@ -99,17 +108,19 @@ class Where:
     def __str__(self) -> str:
         return self.text
 
-    def __reduce__(self) -> tuple[Callable[[str], Where], tuple[str]]:
-        return parse_where, (self.text,)
+    def __reduce__(self) -> tuple[Callable[[str, OpenIds], Where], tuple[str, OpenIds]]:
+        return parse_where, (self.source, self.open_ids)
 
 
-def parse_where(text: str) -> Where:
-    """Parse an expression. Raises UsageError with the column and the expected token; `offset` counts UTF-8 bytes."""
-    parser = _Parser(_readable(text))
+def parse_where(text: str, open_ids: OpenIds = unopened) -> Where:
+    """Parse an expression, and open its lists of ids. Raises UsageError with the column and the expected token, of
+    which `offset` counts UTF-8 bytes, and what `open_ids` raises.
+    """
+    parser = _Parser(_readable(text), open_ids)
     clause = parser.expression(DEPTH_MAX)
     if parser.kind != "end":
         raise parser.expected('"and", "or" or the end')
-    return Where(_readable(clause.text), frozenset(parser.fields), tuple(parser.kinds), clause.matches)
+    return Where(_readable(clause.text), text, open_ids, frozenset(parser.fields), tuple(parser.kinds), clause.matches)
 
 
 def spell_field(path: Path) -> str:
@@ -141,10 +152,11 @@ class _Clause:
 class _Parser:
     """A recursive descent parser with one token of lookahead: its `kind`, its `word`, and its `start` in the text."""
 
-    __slots__ = ("_tokens", "fields", "kind", "kinds", "start", "text", "word")
+    __slots__ = ("_open_ids", "_tokens", "fields", "kind", "kinds", "start", "text", "word")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, open_ids: OpenIds) -> None:
         self.text = text
+        self._open_ids = open_ids
         self.fields: set[Path] = set()
         self.kinds: list[tuple[Path, Kinds]] = []
         self._tokens = _TOKEN.finditer(text)
@@ -202,7 +214,12 @@ class _Parser:
         text = f"{spell_field(path)} {word}"
         if self.takes("exists"):
             return _Clause(text, _NOT, has_field(path))
-        if self.takes("in"):
+        if self.takes("in") and self.kind == "ids":
+            ids = self._open_ids(self.list_name(), path[-1])
+            self.kinds += [(path, ids.kinds)] if ids.kinds else []
+            text += f" @{ids.spelled if re.fullmatch(_PLAIN_LIST, ids.spelled) else _spell(ids.spelled)}"
+            test: Callable[[Any], bool] = ids.has
+        elif word == "in":
             literals = self.literals()
             self.kinds += [(path, reduce(or_, map(kinds_of, literals)))] if literals else []
             text += f" [{', '.join(map(_spell, literals))}]"
@@ -244,10 +261,17 @@ class _Parser:
         self.advance()
         return name
 
+    def list_name(self) -> str:
+        name = self.word[1:]
+        self.advance()
+        if not name and self.kind != "string":
+            raise self.expected("the name of a list of ids (an odd one in quotes)")
+        return name or self.string()
+
     def literals(self) -> list[Literal]:
         literals: list[Literal] = []
         if not self.takes("["):
-            raise self.expected('"["')
+            raise self.expected('"[", or "@" and the name of a list of ids')
         if self.takes("]"):
             return literals
         while True:

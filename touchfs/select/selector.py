@@ -20,6 +20,7 @@ from touchfs.dataset.tokens.samples import TokenSamples
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.select.expression import parse_where
 from touchfs.select.facts import SampleFacts
+from touchfs.select.ids.names import OpenIds, open_given
 from touchfs.select.selection import AnySamples, Selection, position_at
 from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
@@ -29,13 +30,19 @@ from touchfs.view.token_plan import parse_token_plan
 class Selector:
     """Selects the samples of a dataset for the `source` and `where` of a spec. Caches the latest selections.
 
-    `survivors_path` is the directory of survivor indexes; `use_plan` is called with each plan under `merged/`.
+    `survivors_path` is the directory of survivor indexes; `use_plan` is called with each plan under `merged/`;
+    `open_ids` opens the lists of ids of an expression: by default, those that were given at the start.
     """
 
     def __init__(
-        self, dataset: Dataset, survivors_path: str, use_plan: Callable[[str], None] = lambda plan: None
+        self,
+        dataset: Dataset,
+        survivors_path: str,
+        use_plan: Callable[[str], None] = lambda plan: None,
+        open_ids: OpenIds = open_given,
     ) -> None:
         self.dataset = dataset
+        self._open_ids = open_ids
         self._use_plan = use_plan
         self._survivors_path = survivors_path
         self._cache: BoundedCache[tuple[str, str | None], AnySamples] = BoundedCache(_CACHE_SIZE)
@@ -50,7 +57,7 @@ class Selector:
 
     def filtered(self, samples: AnySamples, where: str) -> Selection:
         """Return the samples for which an expression is true. Raises UsageError for a bad expression."""
-        expression = parse_where(where)
+        expression = parse_where(where, self._open_ids)
         names = {path[0] for path in expression.fields}
         kept = survivors(SampleFacts(samples, names), expression, self._survivors_path)
         return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}", f"where {expression}")
