@@ -80,6 +80,7 @@ class LazyMixture(SourcesNode, OrderedNode):
         self._schedule = self._schedule_by(self.by)
         if by is not None and end != "repeat":
             raise UsageError("a mixture by length repeats its sources: leave out end")
+        self._schedule.at(np.zeros(1, np.int64))  # raises for sources whose lengths nothing tells
         self.order = Order(size, None, part_of(rank, world_size, partition, tail, global_batch))
 
     def _schedule_by(self, measure: str | None) -> Schedule | LengthSchedule:
