@@ -107,10 +107,10 @@ class Overview:
             ]
             yield Bars("Files", "by their bytes", values)
         for name, counts in texts.fields.items():
-            if counts and (len(counts) < texts.samples or len(counts) == 1):
-                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
-            elif counts is None and name in texts.numbers:
+            if name in texts.numbers and (counts is None or len(counts) > _VALUES):
                 yield _numbers_card(name, np.asarray(texts.numbers[name]))
+            elif counts and (len(counts) < texts.samples or len(counts) == 1):
+                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
         if texts.characters:
             yield _characters_card(texts)
 
