@@ -176,3 +176,12 @@ def test_a_report_is_one_file(text, touchfs, things, here):
     assert done.returncode == 2 and b"-o takes a name that ends with .html or .svg" in done.stderr
     done = touchfs("show", things, "-o", "report.svg")
     assert done.returncode == 2 and b"has no picture: -o FILE.html shows texts and numbers" in done.stderr
+
+
+def test_a_long_line_is_cut_and_takes_no_time(here, text):
+    tar = write_tar(
+        here / "long.tar", {"a.txt": b"x" * 1_000_000, "a.json": json.dumps({"a": "\u4f60" * 20_000}).encode()}
+    )
+    shown = text("show", f"{tar}:shards/long/a.txt", timeout=60)
+    assert "the first 65,536 of 1,000,000 bytes" in shown and len(shown.splitlines()) < 50
+    assert max(map(cell_len, shown.splitlines())) <= 80

@@ -200,7 +200,10 @@ class Terminal:
     def _text(self, part: parts.Text) -> Iterator[str]:
         yield from self._heading(part.name, part.remark)
         most = _JSON_LINES if "json" in part.name else _TEXT_LINES
-        lines = [line for text in part.text.splitlines()[: most + 1] for line in wrapped(text, self.width - 2)]
+        longest = (most + 1) * self.width  # no more of a line is seen
+        lines = [
+            line for text in part.text.splitlines()[: most + 1] for line in wrapped(text[:longest], self.width - 2)
+        ]
         yield from (f"  {line}" for line in lines[:most])
         if len(lines) > most or len(part.text.splitlines()) > most + 1:
             yield self.dim("  …")

@@ -107,10 +107,10 @@ class Overview:
             ]
             yield Bars("Files", "by their bytes", values)
         for name, counts in texts.fields.items():
-            if counts and (len(counts) < texts.samples or len(counts) == 1):
-                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
-            elif counts is None and name in texts.numbers:
+            if name in texts.numbers and (counts is None or len(counts) > _VALUES):
                 yield _numbers_card(name, np.asarray(texts.numbers[name]))
+            elif counts and (len(counts) < texts.samples or len(counts) == 1):
+                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
         if texts.characters:
             yield _characters_card(texts)
 
@@ -177,7 +177,8 @@ def _values_card(title: str, counts: dict[str, int], words: str) -> Bars:
 
 def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
     low, middle, high = np.percentile(numbers, [0, 50, 99.5]).tolist()
-    counts, _ = np.histogram(np.minimum(numbers, high), _BARS, (low, high if high > low else low + 1))
+    bars = min(len(np.unique(numbers)), _BARS)  # more than there are values would leave gaps
+    counts, _ = np.histogram(np.minimum(numbers, high), bars, (low, high if high > low else low + 1))
     words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
     return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"))
 
