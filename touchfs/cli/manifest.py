@@ -18,9 +18,8 @@ from touchfs.core.extent import Buffer
 from touchfs.dataset import counted
 from touchfs.indexing.serving import warn_of_errors, why_unservable
 from touchfs.lists.content import list_pieces
-from touchfs.lists.extents import NAME as EXTENTS
 from touchfs.lists.extents import open_extents, pieces_of
-from touchfs.lists.kinds import CATALOG, FILES, LEFT_OUT, NAMES
+from touchfs.lists.kinds import CATALOG, EXTENTS, FILES, LEFT_OUT, NAMES
 from touchfs.lists.stored import open_lists
 from touchfs.posix.atomic import atomic_file
 from touchfs.verify.checksums import load_checksums

@@ -40,7 +40,6 @@ from touchfs.source.mapped import map_file
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
 
-NAME = "extents.parquet"
 VERSION = 1
 # Returns the checksums of the rows of a shard; None if there are none.
 Checksums: TypeAlias = Callable[[Shard], NDArray[np.integer[Any]] | None]

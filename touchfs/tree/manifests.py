@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 import threading
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,10 @@ from touchfs.core.errors import ChangedError, UsageError
 from touchfs.core.extent import Content
 from touchfs.dataset import Dataset
 from touchfs.lists.content import list_content, list_size
-from touchfs.lists.extents import NAME as EXTENTS
-from touchfs.lists.kinds import FILES, LEFT_OUT, NAMES, is_below, lists_name
+from touchfs.lists.kinds import EXTENTS, FILES, LEFT_OUT, NAMES, is_below, lists_name
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
-from touchfs.verify.checksums import load_checksums
 
 if TYPE_CHECKING:
     from touchfs.lists.stored import StoredLists
@@ -77,6 +76,7 @@ class Manifests:
 
     def _extents(self) -> Content:
         from touchfs.lists.apart import open_extents_apart
+        from touchfs.verify.checksums import load_checksums
 
         with self._opened.lock:
             if self._opened.extents is None:
@@ -164,8 +164,8 @@ def _missing(dataset: Dataset, views: Collection[str]) -> set[str]:
     there = [*NAMES, *(path for path, view in _LINKS.items() if view in views)]
     if not (dataset.has_recordings or dataset.is_empty):
         there = [FILES, LEFT_OUT] if dataset.names_recordings else [FILES]
-    if find_spec("pyarrow") is not None:
-        there.append(EXTENTS)
+    with suppress(ImportError):  # where something refuses to look for it
+        there += [EXTENTS] if find_spec("pyarrow") is not None else []
     return {path for path in _PATHS[1:] if not any(f"{each}/".startswith(f"{path}/") for each in there)}
 
 
