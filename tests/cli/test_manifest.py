@@ -29,6 +29,7 @@ FILES = {
     "wenet": "wenet/data.list",
     "filelist": "filelist.txt",
     "catalog": "catalog.arrow",
+    "extents": "extents.parquet",
 }
 
 
@@ -89,7 +90,7 @@ def test_pictures_have_no_lists_of_recordings(touchfs, raw, tmp_path):
     tar = write_tar(tmp_path / "x.tar", {"a.jpg": b"\xff\xd8\xff", "a.cls": b"3"})
     for kind, out in (("nemo", []), ("kaldi", [tmp_path / "out"]), ("catalog", [])):
         done = touchfs("manifest", tar, *out, "--kind", kind)
-        told = f"touchfs: {tar}: no sample has audio, so {kind} has nothing to list: use --kind filelist\n"
+        told = f"touchfs: {tar}: no sample has audio, so {kind} has nothing to list: use --kind filelist or extents\n"
         assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", told)
     assert not (tmp_path / "out").exists()
     assert raw("manifest", tar, "--kind", "filelist") == b"shards/x/a.jpg\nshards/x/a.cls\n"

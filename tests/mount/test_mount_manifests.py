@@ -20,7 +20,15 @@ from mounts import Mount, touchfs
 
 RATE = 8000
 LISTS = [
-    *("catalog.arrow", "filelist.txt", "hf/metadata.csv", "left_out.txt", "nemo_manifest.jsonl", "wenet/data.list"),
+    *(
+        "catalog.arrow",
+        "extents.parquet",
+        "filelist.txt",
+        "hf/metadata.csv",
+        "left_out.txt",
+        "nemo_manifest.jsonl",
+        "wenet/data.list",
+    ),
     *(f"kaldi/{name}" for name in ("reco2dur", "segments", "spk2utt", "text", "utt2dur", "utt2spk", "wav.scp")),
     *(f"lhotse/{name}.jsonl" for name in ("cuts", "recordings", "supervisions")),
 ]

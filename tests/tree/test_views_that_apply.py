@@ -37,7 +37,7 @@ def names(tree: Tree, path: str = "") -> list[str]:
 def test_pictures_have_no_views_of_recordings(pictures: str) -> None:
     tree = Tree(open_dataset(pictures), [1, 2])
     assert names(tree) == ["by-key", "manifests", "shards"]
-    assert names(tree, "manifests") == ["filelist.txt"]
+    assert names(tree, "manifests") == ["extents.parquet", "filelist.txt"]
     listed = tree.content(tree.resolve("manifests/filelist.txt").inode)
     files = [f"shards/{name}/{name}.{end}" for name in "xy" for end in ("jpg", "json")]
     assert bytes(listed.read(0, listed.size)).decode().splitlines() == files

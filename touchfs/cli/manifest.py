@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import click
 
@@ -13,13 +15,19 @@ from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind, r
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import complain, json_option, say, say_rows
 from touchfs.core.errors import NotFoundError, UsageError, map_os_errors
+from touchfs.core.extent import Buffer
 from touchfs.dataset import counted
 from touchfs.indexing.serving import warn_of_errors, why_unservable
 from touchfs.lists.content import list_pieces
-from touchfs.lists.kinds import CATALOG, FILES, LEFT_OUT, NAMES
+from touchfs.lists.extents import open_extents, pieces_of
+from touchfs.lists.kinds import CATALOG, EXTENTS, FILES, LEFT_OUT, NAMES
 from touchfs.lists.stored import open_lists
 from touchfs.posix.atomic import atomic_file
 from touchfs.registry.containers import LINES, single_named
+from touchfs.verify.checksums import load_checksums
+
+# What is told of a list: its name, where it is, and its size.
+Written: TypeAlias = dict[str, str | int]
 
 # The lists of each kind. The first part of a name is not repeated in OUT.
 _KINDS = {
@@ -30,6 +38,7 @@ _KINDS = {
     "wenet": ["wenet/data.list"],
     "filelist": [FILES],
     "catalog": [CATALOG],
+    "extents": [EXTENTS],
 }
 
 
@@ -45,8 +54,9 @@ _KINDS = {
 def command(path: str, out: str, kind: str, path_prefix: str, as_json: bool, read_options: ReadOptions) -> int:
     """Write lists of a dataset for other tools.
 
-    They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet. OUT is a directory
-    for kaldi and lhotse, which have several lists, else a file. `-` is stdout, the default if there is one DATASET.
+    They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet; those of extents
+    are the stored files themselves. OUT is a directory for kaldi and lhotse, which have several lists, else a file. `-`
+    is stdout, the default if there is one DATASET.
 
     \b
     Example:
@@ -64,27 +74,25 @@ def command(path: str, out: str, kind: str, path_prefix: str, as_json: bool, rea
         raise UsageError("is a shard, and would be overwritten: name OUT last, or - for stdout", path=out)
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
+    if kind == "extents":
+        with progress_bar("reading", SAMPLES) as progress:
+            written = _write(EXTENTS, out, pieces_of(open_extents(dataset, load_checksums, progress)))
+        _tell(written, as_json=as_json)
+        return 1 if why_unservable(dataset, strict=True) else 0
     if names != [FILES] and not (dataset.names_recordings or dataset.is_empty):
-        raise NotFoundError(f"no sample has audio, so {kind} has nothing to list: use --kind filelist", path=path)
+        raise NotFoundError(
+            f"no sample has audio, so {kind} has nothing to list: use --kind filelist or extents", path=path
+        )
     with progress_bar("reading", SAMPLES) as progress:
         lists = open_lists(dataset, progress)
     if is_directory:
         with map_os_errors(out):
             os.makedirs(out, exist_ok=True)
-    written = list[dict[str, str | int]]()
+    written = list[Written]()
     for name in names:
-        pieces = list_pieces(lists, name, os.path.join(path_prefix, ""))
-        if to_stdout:
-            sys.stdout.buffer.writelines(pieces)
-            continue
         place = os.path.join(out, os.path.basename(name)) if is_directory else out
-        with atomic_file(place) as file:
-            file.writelines(pieces)
-            written.append({"list": name, "path": place, "bytes": file.tell()})
-    if as_json:
-        say_rows(written)
-    for row in [] if as_json else written:
-        say(f"{row['path']}: {row['bytes']:,} bytes")
+        written += _write(name, place, list_pieces(lists, name, os.path.join(path_prefix, "")))
+    _tell(written, as_json=as_json)
     if left := lists.count(LEFT_OUT):
         complain(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why")
     return 1 if why_unservable(dataset, strict=True) else 0
@@ -93,4 +101,25 @@ def command(path: str, out: str, kind: str, path_prefix: str, as_json: bool, rea
 def _is_shard(out: str, name: str) -> bool:
     """True if OUT is a file with data of another kind than the list has, as the last of several tars."""
     container = single_named(os.path.basename(out))
-    return container not in (None, LINES, single_named(name)) and os.path.isfile(out)
+    if name == EXTENTS and os.path.basename(out) == os.path.basename(name):
+        return False
+    own = None if name == EXTENTS else single_named(name)  # for a dataset may well be of Parquet files
+    return container not in (None, LINES, own) and os.path.isfile(out)
+
+
+def _write(name: str, place: str, pieces: Iterable[Buffer]) -> list[Written]:
+    """Write a list, and return what to tell of it: nothing for stdout."""
+    if place == "-":
+        sys.stdout.buffer.writelines(pieces)
+        return []
+    with atomic_file(place) as file:
+        file.writelines(pieces)
+        return [{"list": name, "path": place, "bytes": file.tell()}]
+
+
+def _tell(written: list[Written], *, as_json: bool) -> None:
+    if as_json:
+        say_rows(written)
+        return
+    for row in written:
+        say(f"{row['path']}: {row['bytes']:,} bytes")

@@ -7,6 +7,7 @@
     sample.video()           the frames of its video
     sample.array()           the elements of its .npy or .npz, such as tokens
     sample.text, sample.json()   its transcript, and its parsed .json, which may be compressed (`txt.gz`, `json.zst`)
+    sample.extent("wav")     where it is stored, if that is a plain range of a file
     sample.path("wav")       its path in a mount, relative to the root
     "txt" in sample          whether it has a .txt; nothing is read
 
@@ -29,12 +30,13 @@ from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
 from touchfs.core.names import REPORT, ROW_JSON
 from touchfs.dataset.recording import decode, to_float32, to_int16
-from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
+from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none, plain_range_of
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.limits import LIMITS
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, is_image, is_video, recordings_among
 from touchfs.media.file_arrays import decoded_image, npy_array, npz_array, pcm_of_wav
+from touchfs.source.store import PlainRange
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -117,6 +119,13 @@ class Sample(Mapping[str, bytes]):
     def path(self, extension: str) -> str:
         """The path of the file with this `extension`, relative to the root of the tree. Raises NotFoundError."""
         return self._file(extension).path()
+
+    def extent(self, extension: str) -> PlainRange | None:
+        """Where the file with this `extension` is stored: the path or URL of the shard's file, offset and length.
+
+        None if it is computed, decoded or compressed, or in several pieces. Raises NotFoundError if there is none.
+        """
+        return plain_range_of(self.content(extension))
 
     def first_path(self) -> bytes:
         """The path of its first file as bytes, relative to the root, or of its shard's ERROR.txt if it has no file."""

@@ -1,12 +1,13 @@
-"""A file of a sample: where it is in the tree, and its bytes."""
+"""A file of a sample: where it is in the tree and where it is stored, and its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from touchfs.core.errors import NotFoundError
-from touchfs.core.extent import Content
+from touchfs.core.extent import Content, Extent
+from touchfs.source.store import PlainRange
 
 
 class SampleFile(Protocol):
@@ -45,3 +46,33 @@ def path_or_none(file: SampleFile) -> str | None:
 def no_path() -> str:
     """The path of a file of a streamed sample. Always raises NotFoundError."""
     raise NotFoundError("names are given when a shard is indexed, and this one is streamed")
+
+
+@runtime_checkable
+class _Placed(Protocol):
+    """A source that is a stored file."""
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """See `StoredFile.plain_range`."""
+        ...
+
+
+@runtime_checkable
+class _Findable(Protocol):
+    """A content whose place has to be looked up."""
+
+    def found(self) -> Content:
+        """The content, once it is found."""
+        ...
+
+
+def plain_range_of(content: Content) -> PlainRange | None:
+    """Where a content is stored as it is; None if it is computed, decoded or in several pieces.
+
+    Raises the errors of its source, as the page of a Parquet cell may have to be read.
+    """
+    if isinstance(content, _Findable):
+        content = content.found()
+    if not isinstance(content, Extent) or not isinstance(content.source, _Placed):
+        return None
+    return content.source.plain_range(content.offset, content.size)

@@ -10,6 +10,7 @@
     stored.py           the sorted records, in a file of the scratch store, with the size of every list
     apart.py            that file made in a process of its own
     content.py          a list as a content: any range of it is made from the records that it shows
+    extents.py          extents.parquet, where the bytes of all files are, in a file of the scratch store
 
 A record has all that a list says about one recording or utterance. All lists of a dataset are made from two files of
 sorted records, so what takes time, reading the catalogs and transcripts and sorting, is done once for all of them.

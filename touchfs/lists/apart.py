@@ -9,7 +9,9 @@ import os
 from contextlib import closing
 
 from touchfs.core.errors import SourceError
+from touchfs.core.extent import Content
 from touchfs.dataset import Dataset
+from touchfs.lists.extents import Checksums, open_extents
 from touchfs.lists.stored import StoredLists, find_lists, open_lists
 from touchfs.posix.helper_process import HelperEndedError, HelperProcess, answer_calls
 
@@ -25,14 +27,21 @@ def open_lists_apart(dataset: Dataset, few: int = _FEW) -> StoredLists:
     if (lists := find_lists(dataset)) is not None:
         return lists
     if dataset.samples + sum(shard.segments for shard in dataset.shards) > few:
-        _make(dataset)
+        _make(dataset, None)
     return open_lists(dataset)
 
 
-def _make(dataset: Dataset) -> None:
+def open_extents_apart(dataset: Dataset, checksums: Checksums, few: int = _FEW) -> Content:
+    """Like `open_lists_apart`, of `extents.parquet`."""
+    if dataset.samples > few:
+        _make(dataset, checksums)
+    return open_extents(dataset, checksums)
+
+
+def _make(dataset: Dataset, checksums: Checksums | None) -> None:
     with closing(HelperProcess(__name__)) as helper:
         try:
-            helper.call(dataset)
+            helper.call(dataset, checksums)
         except HelperEndedError as error:
             message = "the process that makes its lists was ended: try again"
             raise SourceError(message, path=dataset.source) from error
@@ -44,5 +53,8 @@ def main() -> None:
     answer_calls(lambda: _open)
 
 
-def _open(dataset: Dataset) -> None:
-    open_lists(dataset)
+def _open(dataset: Dataset, checksums: Checksums | None) -> None:
+    if checksums is None:
+        open_lists(dataset)
+    else:
+        open_extents(dataset, checksums)

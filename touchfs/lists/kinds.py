@@ -27,6 +27,8 @@ from touchfs.manifest.wenet import build_wenet
 VERSION = 3
 # The one that is not made of pieces: `touchfs.lists.catalog`.
 CATALOG = "catalog.arrow"
+# Nor is this one: `touchfs.lists.extents`.
+EXTENTS = "extents.parquet"
 # The one of what others do not have.
 LEFT_OUT = "left_out.txt"
 # The one that a dataset without recordings has, too.

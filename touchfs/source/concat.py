@@ -12,7 +12,7 @@ from touchfs.core.errors import SourceError
 from touchfs.core.extent import Buffer, Extent, Rope
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
-from touchfs.source.store import StoredFile
+from touchfs.source.store import PlainRange, StoredFile
 
 
 class SplitFile:
@@ -42,6 +42,14 @@ class SplitFile:
         """Open and verify all pieces now. Raises ChangedError, NotFoundError or SourceError."""
         for piece in self._pieces:
             piece.open()
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """See `StoredFile.plain_range`."""
+        for piece in self._pieces:
+            if 0 <= offset <= offset + length <= piece.size:
+                return piece.plain_range(offset, length)
+            offset -= piece.size
+        return None
 
     @property
     def is_verified(self) -> bool:

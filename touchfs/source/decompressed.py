@@ -289,6 +289,9 @@ class DecompressedFile(LocalFile):
         """The identity of the compressed file, as its decompressed form may be evicted and made again."""
         return f"{Location.of(self._compressed).absolute.path}\0{self._compressed_fingerprint.hashed}"
 
+    def plain_range(self, offset: int, length: int) -> None:
+        """None: see `StoredFile.plain_range`. It is a copy, which may be removed."""
+
     def open(self) -> None:
         """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""
         try:

@@ -35,7 +35,7 @@ from touchfs.posix.mounts import mounts
 from touchfs.posix.threads import start_thread
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.reused_buffer import ReusedBuffer
-from touchfs.source.store import StoredFile
+from touchfs.source.store import PlainRange, StoredFile
 
 VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
@@ -212,6 +212,10 @@ class LocalFile:
                 done += count
         except OSError as error:
             raise self._convert_error(error, offset) from error
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """See `StoredFile.plain_range`."""
+        return PlainRange(os.path.abspath(self.path), offset, length)
 
     @property
     def is_verified(self) -> bool:

@@ -32,6 +32,14 @@ class Status(NamedTuple):
     fingerprint: Fingerprint
 
 
+class PlainRange(NamedTuple):
+    """A range of a file: its absolute path, or its URL without secrets, and the first byte and the number of bytes."""
+
+    path: str
+    offset: int
+    length: int
+
+
 class StoredEntry(Protocol):
     """A name in a directory. Its type may have to be looked up, so that may wait; a broken link has none."""
 
@@ -101,6 +109,13 @@ class StoredFile(Source, Protocol):
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Source.read`. Raises as `open`, and SourceError if the file ends before the data does."""
+        ...
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """Where others can read these bytes: a range of a file as it is stored. None if it is compressed, or in pieces.
+
+        Raises as `open`.
+        """
         ...
 
     def read_into(self, offset: int, buffer: memoryview) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import stat
 import threading
 from collections.abc import Collection, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from touchfs.core.errors import ChangedError, UsageError
 from touchfs.core.extent import Content
 from touchfs.dataset import Dataset
 from touchfs.lists.content import list_content, list_size
-from touchfs.lists.kinds import FILES, LEFT_OUT, NAMES, is_below, lists_name
+from touchfs.lists.kinds import EXTENTS, FILES, LEFT_OUT, NAMES, is_below, lists_name
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 NAME = "manifests"
 # The views that are linked, by their paths here.
 _LINKS = {f"hf/{view}": view for view in ("segments", "shards", "slices")}
-_FILES = sorted([*NAMES, *_LINKS])
+_FILES = sorted([*NAMES, EXTENTS, *_LINKS])
 # `manifests` itself is the first.
 _PATHS = ["", *sorted({path.rpartition("/")[0] for path in _FILES} - {""}), *_FILES]
 # A row is the number of a path, and above it a hash of the dataset.
@@ -39,6 +41,7 @@ class _Opened:
 
     def __init__(self) -> None:
         self.lists: StoredLists | None = None
+        self.extents: Content | None = None
         self.lock = threading.Lock()
 
 
@@ -71,6 +74,15 @@ class Manifests:
                 self._opened.lists = open_lists_apart(self._dataset)
             return self._opened.lists
 
+    def _extents(self) -> Content:
+        from touchfs.lists.apart import open_extents_apart
+        from touchfs.verify.checksums import load_checksums
+
+        with self._opened.lock:
+            if self._opened.extents is None:
+                self._opened.extents = open_extents_apart(self._dataset, load_checksums)
+            return self._opened.extents
+
     def _path(self, inode: int) -> str:
         number = 0 if inode == self._root else inode - self._base
         if inode != self._root and not (0 < number < len(_PATHS) and _PATHS[number] not in self._missing):
@@ -82,6 +94,8 @@ class Manifests:
 
     def entry(self, inode: int) -> Entry:
         path = self._path(inode)
+        if path == EXTENTS:
+            return Entry(inode, stat.S_IFREG, self._extents().size, self._mtime_ns)
         if path in NAMES:
             return Entry(inode, stat.S_IFREG, list_size(self._lists(), path, self._prefix_of(path)), self._mtime_ns)
         if path in _LINKS:
@@ -93,7 +107,7 @@ class Manifests:
 
     def _children(self, directory: int) -> list[str]:
         above = self._path(directory)
-        if above in NAMES or above in _LINKS:
+        if above in (EXTENTS, *NAMES, *_LINKS):
             raise UsageError("not a directory")
         return [path for path in _PATHS[1:] if path.rpartition("/")[0] == above and path not in self._missing]
 
@@ -111,7 +125,7 @@ class Manifests:
     def _listed(self, path: str) -> Entry:
         """The entry of a listing, which does not make the lists: until they are open, they are of unknown size."""
         inode = self._inode(path)
-        if path in NAMES and self._opened.lists is None:
+        if (path in NAMES and self._opened.lists is None) or (path == EXTENTS and self._opened.extents is None):
             return Entry(inode, stat.S_IFREG, None, self._mtime_ns)
         return self.entry(inode)
 
@@ -126,6 +140,8 @@ class Manifests:
 
     def content(self, inode: int) -> Content:
         path = self._path(inode)
+        if path == EXTENTS:
+            return self._extents()
         if path not in NAMES:
             raise UsageError("not a file")
         return list_content(self._lists(), path, self._prefix_of(path))
@@ -143,11 +159,13 @@ class Manifests:
 
 def _missing(dataset: Dataset, views: Collection[str]) -> set[str]:
     """The paths that a dataset does not have: links to views that it has not, and without recordings the lists of
-    these.
+    these. Without pyarrow, there are no extents.
     """
     there = [*NAMES, *(path for path, view in _LINKS.items() if view in views)]
     if not (dataset.has_recordings or dataset.is_empty):
         there = [FILES, LEFT_OUT] if dataset.names_recordings else [FILES]
+    with suppress(ImportError):  # where something refuses to look for it
+        there += [EXTENTS] if find_spec("pyarrow") is not None else []
     return {path for path in _PATHS[1:] if not any(f"{each}/".startswith(f"{path}/") for each in there)}
 
 
@@ -156,3 +174,8 @@ class _NonblockingManifests(Manifests):
         if self._opened.lists is None:
             raise WouldBlockError
         return self._opened.lists
+
+    def _extents(self) -> Content:
+        if self._opened.extents is None:
+            raise WouldBlockError
+        return self._opened.extents

@@ -157,6 +157,9 @@ class InflatedFile:
         identity = self._archive.identity
         return None if identity is None else identity + _INFLATED
 
+    def plain_range(self, offset: int, length: int) -> None:
+        """None: see `StoredFile.plain_range`. Members are decompressed."""
+
     @property
     def is_verified(self) -> bool:
         """See `StoredFile.is_verified`."""

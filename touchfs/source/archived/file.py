@@ -15,7 +15,7 @@ from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
-from touchfs.source.store import StoredFile
+from touchfs.source.store import PlainRange, StoredFile
 
 
 class _OpenMember(NamedTuple):
@@ -60,6 +60,13 @@ class ArchivedFile:
         if fingerprint is None or fingerprint.etag is None or not tells_version(fingerprint):
             return None
         return f"{self._place.path}\0{fingerprint.hashed}"
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """See `StoredFile.plain_range`."""
+        opened = self._verified()
+        if opened.source is not opened.archive:
+            return None
+        return opened.archive.plain_range(opened.start + offset, length)
 
     @property
     def is_verified(self) -> bool:

@@ -15,7 +15,7 @@ from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.remote.ranges import look
 from touchfs.source.remote.versions import tells_version
-from touchfs.source.store import StoredFile
+from touchfs.source.store import PlainRange, StoredFile
 
 
 class UrlFile:
@@ -56,6 +56,10 @@ class UrlFile:
         if not tells_version(fingerprint):
             return None
         return f"{self._url}\0{fingerprint.hashed}"
+
+    def plain_range(self, offset: int, length: int) -> PlainRange | None:
+        """See `StoredFile.plain_range`."""
+        return PlainRange(self.path, offset, length)
 
     @property
     def is_verified(self) -> bool:

@@ -23,6 +23,9 @@ class ScratchSource(LocalFile):
         super().__init__(file.path)
         self._file = file
 
+    def plain_range(self, offset: int, length: int) -> None:
+        """None: see `StoredFile.plain_range`. It may be removed."""
+
     def _open(self) -> int:
         return os.dup(self._file.fileno())
 
@@ -42,6 +45,9 @@ class ScratchValue(LocalFile):
         super().__init__(path)
         self._written = written
         self.is_used = False
+
+    def plain_range(self, offset: int, length: int) -> None:
+        """None: see `StoredFile.plain_range`. It may be removed."""
 
     @property
     def exists(self) -> bool:

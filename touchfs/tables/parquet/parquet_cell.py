@@ -81,11 +81,11 @@ class ParquetCellFile:
     @property
     def size(self) -> int:
         """The size in bytes."""
-        return self._found().size
+        return self.found().size
 
     def read(self, offset: int, length: int) -> Buffer:
         """See `Content.read`."""
-        return self._found().read(offset, length)
+        return self.found().read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Content.read_nowait`."""
@@ -98,7 +98,8 @@ class ParquetCellFile:
         found = None if cells is None else cells.known(self._row)
         return None if found is None else self._shown(found)
 
-    def _found(self) -> Content:
+    def found(self) -> Content:
+        """The content, after a look at its page."""
         return self._shown(open_cells(self._source, self._form.path, self._limits).cell(self._row))
 
     def _shown(self, cell: Extent) -> Content:
