@@ -81,6 +81,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "reload": ["--help"],
         "serve": ["--help"],
         "setup": ["man", str(tmp_path / "man")],
+        "show": [file],
         "stat": [file],
         "status": ["--help"],
         "storage": ["ls"],

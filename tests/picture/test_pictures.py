@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from rich import cells
 
 from touchfs.picture.cells import Colours, bar, braille_wave, columns, half_blocks
 from touchfs.picture.heat_map import extremes, heat_map
@@ -16,6 +17,7 @@ from touchfs.picture.shrink import bounds, fit, shrink
 from touchfs.picture.sketch import Sketch
 from touchfs.picture.spectrogram import ROWS, row_of, spectrogram
 from touchfs.picture.waveform import wave_path
+from touchfs.picture.width import cell_len, set_cell_size
 
 RATES = [8000, 16000, 44100, 48000]
 
@@ -150,3 +152,10 @@ def test_a_heat_map_keeps_rows_and_ignores_outliers():
 def test_a_line_has_the_extremes_of_its_columns():
     low, high = extremes(np.array([0, 10, 5, 5]), 2)
     assert low.tolist() == [-1, 0] and high.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("text", ["plain", "你好。", "cafe\u0301", "Grüße · −3", "▏▀⣿", "한국어", ""])
+def test_texts_take_the_cells_that_rich_counts(text):
+    assert cell_len(text) == cells.cell_len(text)
+    for size in range(8):
+        assert cell_len(set_cell_size(text, size)) == size

@@ -36,7 +36,7 @@ SECTIONS = {
         "info": "Print the size of a dataset and its errors.",
         "ls": "List a directory of a dataset, without mounting it.",
         "cat": "Write files of a dataset to stdout, without mounting it.",
-        "show": "Show a dataset, a sample or a file: sound, images, arrays, texts.",
+        "show": "Draw a dataset, a sample or a file in the terminal.",
         "cp": "Copy files out of a dataset, without mounting it.",
         "stat": "Print the size, the key and the position of a file.",
     },

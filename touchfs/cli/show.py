@@ -32,7 +32,7 @@ _HTML, _SVG = ".html", ".svg"
 @click.option("--seed", type=int, default=0, help="Which random samples these are.")
 @dataset_options
 def command(location: str, out: str | None, samples: int, seed: int, read_options: ReadOptions) -> None:
-    """Show a dataset, a sample or a file: sound, images, arrays, texts.
+    """Draw a dataset, a sample or a file in the terminal.
 
     PATH is a shard, or a file of any view, as `touchfs ls` lists them. A sample is shown with all of its files and
     segments. Statistics are those of the shards that are indexed; a look indexes at most 1 GiB of others.

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len, set_cell_size
 
 from touchfs.core.control_characters import one_line, quote_name
 from touchfs.explore import page as parts
@@ -22,6 +21,7 @@ from touchfs.picture.cells import Colours, bar, braille_wave, columns, half_bloc
 from touchfs.picture.palette import NIGHT
 from touchfs.picture.shrink import loudest, shrink
 from touchfs.picture.spectrogram import ROWS, row_of
+from touchfs.picture.width import cell_len, set_cell_size
 
 WIDTH_MAX = 120
 _MARGIN = 6
