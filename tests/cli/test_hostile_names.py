@@ -50,6 +50,7 @@ CALLS = {
     "prefetch": ["{d}", "{n}"],
     "reload": ["{m}", "{n}"],
     "serve": ["{d} --http {n}", "{n}"],
+    "show": ["{d}:shards", "{t}", "{d}:{n}", "{d} -o {o}", "{d} -o {o}.html"],
     "stat": ["{d}:shards", "{d}:shards/{n}", "{m}"],
     "status": ["--stats {m}", "--stats {n}", "", "{m}", "{m} --json", "{n}"],
     "storage": ["ls", "ls --json", "prune --keep 0 --dry-run"],
@@ -129,7 +130,10 @@ def worlds(tmp_path_factory):
 
 
 def counts(done):
-    return done.returncode, len(lines_of(done.stdout, done.args)), len(lines_of(done.stderr, done.args))
+    shown = lines_of(done.stdout, done.args)
+    if done.args[1] == "storage":  # where paths are not UTF-8, there is no list of extents in the scratch store
+        shown = [line for line in shown if " scratch " not in line and '"scratch"' not in line]
+    return done.returncode, len(shown), len(lines_of(done.stderr, done.args))
 
 
 @pytest.mark.parametrize(("command", "call"), [(command, call) for command, calls in CALLS.items() for call in calls])
@@ -150,7 +154,7 @@ def test_names_of_a_mount(worlds):
             for name in below + files:
                 lines_of(name.replace(b"\n", b"\x0b"), directory)
             for name in files:
-                if (b"/manifests" in directory or name == b"ERROR.txt") and not name.endswith(b".arrow"):
+                if (b"/manifests" in directory or name == b"ERROR.txt") and not name.endswith((b".arrow", b".parquet")):
                     found.setdefault(name, []).append(length_of(os.path.join(directory, name)))
         lengths.append({name: sorted(counts) for name, counts in found.items()})
     refused = lengths[1] | {b"filelist.txt": [0], b"wav.scp": [0]}  # their paths would begin with the mount point

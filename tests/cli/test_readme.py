@@ -63,7 +63,10 @@ def name_of(page):
     return page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else page.name
 
 
-RUN = {name_of(page): [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
+NAMED = {name_of(page): page for page in PAGES}
+RUN = {
+    name: [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for name, page in NAMED.items()
+}
 
 
 def modules_of(requirement):
@@ -80,8 +83,7 @@ def blocked_on(page):
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     (whole,) = extras.pop("all")
     extras["all"] = [each for extra in re.findall(r"\w+", whole.partition("[")[2]) for each in extras[extra]]
-    (text,) = (each.read_text(encoding="utf-8") for each in PAGES if name_of(each) == page)
-    named = re.findall(r"\w+", INSTALL.search(text)[1] or "")
+    named = re.findall(r"\w+", INSTALL.search(NAMED[page].read_text(encoding="utf-8"))[1] or "")
     modules = {extra: {name for each in needs for name in modules_of(each)} for extra, needs in extras.items()}
     installed = set().union(*(modules[extra] for extra in named))
     return set().union(*(modules[extra] for extra in extras.keys() - {"dev", "interop", "bench"})) - installed
@@ -237,7 +239,7 @@ def test_no_block_escapes_the_tests():
     """Blocks that are not run here are pictures, what installs us, and calls of libraries that are not installed;
     tests/mount/test_mount_steps.py runs the C and Perl, and test_mounting_page.py checks the lines for fstab and autofs.
     """
-    unpasted = [(name_of(page), *each) for page in PAGES for each in blocks_of(page) if each not in RUN[name_of(page)]]
+    unpasted = [(name, *each) for name, page in NAMED.items() for each in blocks_of(page) if each not in RUN[name]]
     for name, kind, block in unpasted:
         if kind == "json":
             assert json.loads(block).keys() == {"key", "wav", "txt", "info"}

@@ -70,7 +70,10 @@ def terminal(*arguments, columns=90, **environment):
     leader, follower = pty.openpty()
     ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment
-    with subprocess.Popen([TOUCHFS, "show", *arguments], stdout=follower, stderr=follower, env=variables) as process:
+    variables.pop("COLUMNS", None)  # which would count before the size of the terminal
+    # A bar of progress is not part of what is shown.
+    run = [TOUCHFS, "show", *arguments]
+    with subprocess.Popen(run, stdout=follower, stderr=subprocess.DEVNULL, env=variables) as process:
         os.close(follower)
         found = b""
         try:

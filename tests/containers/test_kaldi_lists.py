@@ -168,8 +168,8 @@ def test_what_cannot_be_read_is_a_line_for_each_shard(
     for _ in range(2):
         (shard,) = open_dataset(str(tmp_path), force=True).shards
         assert (shard.samples, shard.damaged, shard.segments) == (3, 0, 0)
-        assert shard.report.count("are not read") == 1
-        assert problem in shard.report
+        assert shard.report_of_segments.count("are not read") == 1
+        assert problem in shard.report_of_segments
 
 
 def test_too_many_for_one_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_too_many_for_one_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_tar(tmp_path / "x.tar", {"a.wav": recording(0), "b.wav": recording(1)})
     write_lists(tmp_path, "1 a 0 1\n2 a 0 1\n3 a 0 1\n4 b 0 1\n", None, None)
     (shard,) = open_dataset(str(tmp_path)).shards
-    assert "sample 0 ('a'): the lists beside it have more than 2 segments" in shard.report
+    assert "sample 0 ('a'): the lists beside it have more than 2 segments" in shard.report_of_segments
     assert shard.segments == 1
 
 
@@ -211,8 +211,8 @@ def test_without_a_scratch_store_memory_is_bounded(place: Path, monkeypatch: pyt
     kaldi._open.cache_clear()
     (shard,) = open_dataset(str(place), force=True).shards
     assert (shard.samples, shard.segments) == (2, 0)
-    assert "are not read" in shard.report
-    assert "--scratch-dir" in shard.report
+    assert "are not read" in shard.report_of_segments
+    assert "--scratch-dir" in shard.report_of_segments
 
 
 @pytest.mark.usefixtures("as_root")

@@ -103,7 +103,7 @@ def test_a_damaged_manifest_is_told_and_the_recordings_are_served(place: Path) -
     (place / "tarred_audio_manifest.json").write_text('{"audio_filepath": 1}\n')
     dataset = open_dataset(str(place))
     told = "the lists beside it (tarred_audio_manifest.json) are not read: line 1: int is not a path"
-    assert all(told in shard.report for shard in dataset.shards)
+    assert all(told in shard.report_of_segments for shard in dataset.shards)
     assert [shard.samples for shard in dataset.shards] == [2, 2]
 
 
