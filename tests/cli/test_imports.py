@@ -82,7 +82,6 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "serve": ["--help"],
         "show": [file],
         "setup": ["man", str(tmp_path / "man")],
-        "show": [file],
         "stat": [file],
         "status": ["--help"],
         "storage": ["ls"],
