@@ -223,7 +223,16 @@ def test_a_listing_can_be_read_in_pieces_and_resumed(mounted, size):
 
 
 def test_the_root_lists_the_views_and_the_control_directory(mounted):
-    assert os.listdir(mounted.path) == ["by-key", "manifests", "merged", "segments", "shards", "slices", ".touchfs"]
+    assert os.listdir(mounted.path) == [
+        "by-key",
+        "manifests",
+        "merged",
+        "segments",
+        "shards",
+        "slices",
+        "tokens",
+        ".touchfs",
+    ]
     assert os.listdir(mounted.path / ".touchfs") == ["info", "errors", "stats", "log-level", "iterators"]
 
 
