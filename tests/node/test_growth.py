@@ -138,6 +138,15 @@ def test_what_is_left_comes_in_the_old_order_and_then_what_is_new() -> None:
     assert rest[8:] == [new[i] for i in LazyIndexedManifestIterator(range(5), True, 3)]
 
 
+def test_a_drawn_seed_is_that_of_the_state() -> None:
+    node = LazyIndexedManifestIterator(Shards(A), True, "trng")
+    next(pairs := iter(node))
+    state = collect_state_dict(node)
+    longer = LazyIndexedManifestIterator(Shards(GROWN), True, "trng")
+    over(longer, state)
+    assert list(islice(longer, 14)) == list(pairs)
+
+
 def test_the_next_epoch_is_one_of_all_samples() -> None:
     node, longer, ordinary = leaf(A), leaf(GROWN), leaf(GROWN)
     next(iter(node))

@@ -126,10 +126,10 @@ class OrderedNode(PartitionedNode):
         return {**saved.fields(), **part.state(own + count, size)}
 
     def extended(self, saved: Saved) -> State:
-        here = self.config()
-        if "fingerprint" not in here:  # it is of several sources
+        if "fingerprint" not in self.config():  # it is of several sources
             return super().extended(saved)
         self._check(saved, _OF_DATA)
+        here = self.config()  # with the seed of the state, if one was drawn
         config, epoch = saved.child("config"), saved.integer("epoch")
         if config.fields() == here:
             return saved.fields()
