@@ -258,13 +258,11 @@ def test_what_cannot_go_on_says_so() -> None:
     alike.samples.shard_list = lambda: ALIKE_NOW
     refused(alike, state(leaf(A)), "2 shards have the name, size and number of samples that 1 had")
     left_out = state(leaf({"a": 5, "q": 1}))
-    for path in Path(lists_directory()).iterdir():
-        if path.stem == left_out["state"]["config"]["fingerprint"]:
-            path.write_text("{}")
-    refused_path = "the list of shards is damaged"
-    with pytest.raises(FormatError, match=refused_path):
-        restore_state_dict(leaf(GROWN), left_out, extend=True)
     path = Path(lists_directory()) / f"{left_out['state']['config']['fingerprint']}.json"
+    for shards in ("", "[" * 100_000, f'[["a", {1 << 63}]]', '[["a", 1e400]]'):
+        path.write_text(f'{{"what": "items", "shards": {shards}}}')
+        with pytest.raises(FormatError, match="the list of shards is damaged"):
+            restore_state_dict(leaf(GROWN), left_out, extend=True)
     path.unlink()
     refused(leaf(GROWN), left_out, "not known here: copy this file")
 
