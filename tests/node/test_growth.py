@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.names import hex_digest
@@ -19,6 +21,7 @@ from touchfs.node import (
     LazyFilter,
     LazyIndexedManifestIterator,
     LazyIteratorChain,
+    LazyLengthBatcher,
     LazyMapper,
     LazyMixture,
     LazyPrefetcher,
@@ -31,6 +34,7 @@ from touchfs.node import (
     save_state,
     share_of,
 )
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.store.shard_lists import ShardList, lists_directory
 
@@ -50,6 +54,9 @@ class Shards(Sequence[Any]):
 
     def shard_list(self) -> ShardList:
         return ShardList("items", tuple((name, count) for name, count in self.shards.items() if count))
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        return np.ones(len(self), np.int64)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -232,6 +239,15 @@ def test_the_same_shards_are_no_growth() -> None:
     restore_state_dict(again, collect_state_dict(node), extend=True)
     assert say_growth(collect_state_dict(again)) == "the dataset has the same shards as before"
     assert [*came, *again] == list(leaf(A))
+    kinds: list[Callable[[], PairNode]] = [
+        lambda: LazyLengthBatcher(leaf(A), max_tokens=4),
+        lambda: LazyMixture(leaf(A), leaf(A), by="tokens"),
+    ]
+    for make in kinds:
+        one, other = make(), make()
+        came = [next(iter(one))]
+        restore_state_dict(other, collect_state_dict(one), extend=True)
+        assert [*came, *other] == list(make())
 
 
 def test_what_cannot_go_on_says_so() -> None:
@@ -250,6 +266,7 @@ def test_what_cannot_go_on_says_so() -> None:
         lambda shards: LazyIteratorChain(leaf(shards), leaf(A)),
         lambda shards: LazyShuffler(leaf(shards), 4),
         lambda shards: LazyPrefetcher(leaf(shards), 4),
+        lambda shards: LazyLengthBatcher(leaf(shards), max_tokens=4),
     ):
         refused(kind(GROWN), state(kind(A)), "cannot go on over a dataset with other shards")
     plain = LazyIndexedManifestIterator(range(9))
