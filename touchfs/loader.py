@@ -138,9 +138,10 @@ class BatchLoader:
             saved = self._extended(saved)
         for name, here in (("order", self._order), ("tail", self.batches.tail)):
             if saved.get(name) != here:
+                can_grow = name == "order" and self._node.can_grow
+                remedy = f"; if only shards were added or removed, {EXTEND} goes on" if can_grow else ""
                 raise UsageError(
-                    f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}; if only shards "
-                    f"were added or removed, {EXTEND} goes on"
+                    f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}{remedy}"
                 )
         if (before := saved.integer("global_batch")) != self.batches.size:
             warnings.warn(

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 
+import numpy as np
 import pytest
+from megatron import UINT16, write_prefix
 from tars import write_tar
 
 HEADING = "name\tepoch\tposition\tlength"
@@ -195,6 +197,31 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_p
     finally:
         if place == "mount":
             subprocess.run(["fusermount3", "-u", "-z", where], check=True)
+
+
+def test_what_cannot_go_on_over_a_dataset_that_has_grown_says_so(touchfs, tmp_path):
+    data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
+    data.mkdir()
+
+    def add(shard):
+        write_prefix(data / shard, UINT16, [np.arange(length, dtype=np.uint16) for length in (3, 5, 2, 4)])
+
+    def run(command, name, *arguments):
+        return touchfs("iterator", command, data, name, *arguments, *state)
+
+    specs = {"batches": {"max_tokens": 5}, "mixture": {"mux": [{}, {}], "weights": [1, 1], "by": "tokens"}}
+    add("a")
+    for name, spec in specs.items():
+        assert not run("create", name, "--spec", json.dumps({**spec, "output": "key"})).stderr
+        came = [run("next", name).stdout]
+        assert run("restore", name, "--extend").returncode == 0
+        came.append(run("next", name).stdout)
+        assert came == [b"00000000\n", {"batches": b"00000001\n", "mixture": b"00000000\n"}[name]]
+    add("b")
+    for name in specs:
+        said = run("next", name).stderr
+        assert b"put the old one back, or restart by writing to reset 1" in said and b"--extend" not in said
+        assert b"cannot go on over a dataset with other shards" in run("restore", name, "--extend").stderr
 
 
 @pytest.mark.parametrize("is_mounted", [False, True])

@@ -71,6 +71,9 @@ def test_windows_are_cut_out_of_all_documents(
             assert len(window["npy"]) == window.content("npy").size
             check_documents(window, shards[shard], wanted)
         assert windows.read("npy", range(len(windows))) == [window["npy"] for window in windows]
+        assert windows.data.lengths_at(np.arange(len(windows)), 0, "tokens").tolist() == [
+            len(each) for _, each in expected
+        ]
 
 
 def loaded(data: bytes) -> NDArray[Any]:

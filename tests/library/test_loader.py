@@ -262,6 +262,12 @@ def test_tokens_are_packed(tmp_path):
     assert batches == [[3, 5, 2], [8, 1], [7], [4, 6]]
     two = (samples + samples[:4]).where("ordinal != 1").loader(max_tokens=10, pack=True)
     assert sorted(len(sample.array()) for batch in two for sample in batch) == [1, 1, 2, 3, 3, 4, 5, 5, 6, 7]
+    windows = samples.tokens(8)
+    batches = [[len(window.array()) for window in batch] for batch in windows.loader(max_tokens=16)]
+    assert batches == [[8, 8], [8], [8, 4]]
+    mixture = touchfs.mux([(windows, 1), (samples, 1)], by="tokens")
+    (batch,) = mixture.loader(13)
+    assert [len(sample.array()) for sample in batch] == [3, 8, 8, 8, 5, 1, 8, 7, 4, 8, 2, 6, 4]
     with pytest.raises(UsageError, match="sample 1 has 8 tokens, and a batch at most 7: give a larger max_tok"):
         samples.loader(max_tokens=7)
     with pytest.raises(UsageError, match="sample 0 has no length in seconds that the index knows"):

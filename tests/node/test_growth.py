@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.names import hex_digest
@@ -19,6 +21,7 @@ from touchfs.node import (
     LazyFilter,
     LazyIndexedManifestIterator,
     LazyIteratorChain,
+    LazyLengthBatcher,
     LazyMapper,
     LazyMixture,
     LazyPrefetcher,
@@ -31,6 +34,7 @@ from touchfs.node import (
     save_state,
     share_of,
 )
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.store.shard_lists import ShardList, lists_directory
 
@@ -50,6 +54,9 @@ class Shards(Sequence[Any]):
 
     def shard_list(self) -> ShardList:
         return ShardList("items", tuple((name, count) for name, count in self.shards.items() if count))
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        return np.ones(len(self), np.int64)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -138,6 +145,15 @@ def test_what_is_left_comes_in_the_old_order_and_then_what_is_new() -> None:
     assert rest[8:] == [new[i] for i in LazyIndexedManifestIterator(range(5), True, 3)]
 
 
+def test_a_drawn_seed_is_that_of_the_state() -> None:
+    node = LazyIndexedManifestIterator(Shards(A), True, "trng")
+    next(pairs := iter(node))
+    state = collect_state_dict(node)
+    longer = LazyIndexedManifestIterator(Shards(GROWN), True, "trng")
+    over(longer, state)
+    assert list(islice(longer, 14)) == list(pairs)
+
+
 def test_the_next_epoch_is_one_of_all_samples() -> None:
     node, longer, ordinary = leaf(A), leaf(GROWN), leaf(GROWN)
     next(iter(node))
@@ -223,6 +239,15 @@ def test_the_same_shards_are_no_growth() -> None:
     restore_state_dict(again, collect_state_dict(node), extend=True)
     assert say_growth(collect_state_dict(again)) == "the dataset has the same shards as before"
     assert [*came, *again] == list(leaf(A))
+    kinds: list[Callable[[], PairNode]] = [
+        lambda: LazyLengthBatcher(leaf(A), max_tokens=4),
+        lambda: LazyMixture(leaf(A), leaf(A), by="tokens"),
+    ]
+    for make in kinds:
+        one, other = make(), make()
+        came = [next(iter(one))]
+        restore_state_dict(other, collect_state_dict(one), extend=True)
+        assert [*came, *other] == list(make())
 
 
 def test_what_cannot_go_on_says_so() -> None:
@@ -241,6 +266,7 @@ def test_what_cannot_go_on_says_so() -> None:
         lambda shards: LazyIteratorChain(leaf(shards), leaf(A)),
         lambda shards: LazyShuffler(leaf(shards), 4),
         lambda shards: LazyPrefetcher(leaf(shards), 4),
+        lambda shards: LazyLengthBatcher(leaf(shards), max_tokens=4),
     ):
         refused(kind(GROWN), state(kind(A)), "cannot go on over a dataset with other shards")
     plain = LazyIndexedManifestIterator(range(9))
@@ -249,13 +275,11 @@ def test_what_cannot_go_on_says_so() -> None:
     alike.samples.shard_list = lambda: ALIKE_NOW
     refused(alike, state(leaf(A)), "2 shards have the name, size and number of samples that 1 had")
     left_out = state(leaf({"a": 5, "q": 1}))
-    for path in Path(lists_directory()).iterdir():
-        if path.stem == left_out["state"]["config"]["fingerprint"]:
-            path.write_text("{}")
-    refused_path = "the list of shards is damaged"
-    with pytest.raises(FormatError, match=refused_path):
-        restore_state_dict(leaf(GROWN), left_out, extend=True)
     path = Path(lists_directory()) / f"{left_out['state']['config']['fingerprint']}.json"
+    for shards in ("", "[" * 100_000, f'[["a", {1 << 63}]]', '[["a", 1e400]]'):
+        path.write_text(f'{{"what": "items", "shards": {shards}}}')
+        with pytest.raises(FormatError, match="the list of shards is damaged"):
+            restore_state_dict(leaf(GROWN), left_out, extend=True)
     path.unlink()
     refused(leaf(GROWN), left_out, "not known here: copy this file")
 

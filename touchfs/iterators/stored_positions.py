@@ -123,23 +123,33 @@ class StoredPosition(NamedTuple):
 
     def _extended(self, state: State) -> Written:
         _, base, steps, _ = self.row()
-        graph, taken = self.graph(), 0
+        graph = self.graph()
         if not state:
-            state, taken = open_envelope(from_json(base or graph.start)), steps * graph.spec.batch
-        if taken:
-            state = {**state, "state": _advanced(graph.root, Saved(state["state"]), taken)}
+            state = open_envelope(from_json(base or graph.start))
+            if not _can_grow(graph.root):
+                extended_state(graph.root, state)  # or refuse it
+                state = self.graph_at_position().state()
+            elif steps:
+                state["state"] = _advanced(graph.root, Saved(state["state"]), steps * graph.spec.batch)
         state = extended_state(graph.root, state)
         return graph.spec_text, to_json(enclose(graph.root, resume(graph.root, state).state())), 0
 
 
 def _advanced(root: PairNode, saved: Saved, taken: int) -> State:
     """Return the state `taken` samples later, over whatever shards it is."""
-    node = root.recorded
-    if isinstance(node, OrderedNode):
-        return node.advanced(saved, taken)
+    node: Any = root.recorded
     if isinstance(node, LazyRepeater):
         return {**saved.fields(), "source": _advanced(node.source, saved.child("source"), taken)}
-    raise UsageError("an iterator over several sources cannot go on over a dataset with other shards: reset it")
+    advanced: State = node.advanced(saved, taken)
+    return advanced
+
+
+def _can_grow(root: PairNode) -> bool:
+    """Return True if positions go on over other shards."""
+    node = root.recorded
+    while isinstance(node, LazyRepeater):
+        node = node.source.recorded
+    return isinstance(node, OrderedNode) and node.can_grow
 
 
 def _state_at_item(graph: LiveGraph, item: dict[str, Any], fingerprint: str) -> State:
@@ -179,8 +189,12 @@ def _lost(graph: LiveGraph, name: str, base: str) -> str:
     except (KeyError, TypeError, ValueError, FormatError):  # it is of another graph
         epoch = ""
     restore = f"touchfs iterator restore --extend {shell_quote(graph.samples[0].dataset.source)} {shell_quote(name)}"
+    grow = (
+        f'`{restore}` goes on with what is left and then with what is new, as {{"extend": true}} in token does, or '
+        if _can_grow(graph.root)
+        else ""
+    )
     return (
-        f"the dataset has changed since: put the old one back, or `{restore}` goes on with what is left and then with "
-        'what is new, as {"extend": true} in token does, or restart by writing to reset 1 or {"epoch": N}; it was '
-        f"{epoch}at the state {base}"
+        f"the dataset has changed since: put the old one back, or {grow}restart by writing to reset 1 or "
+        f'{{"epoch": N}}; it was {epoch}at the state {base}'
     )

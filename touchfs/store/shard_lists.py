@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from touchfs.core.errors import FormatError, NotFoundError, SourceError, UsageError, map_os_errors
+from touchfs.core.token import from_json
 from touchfs.posix.trust import atomic_own_file, make_directory, make_private, open_trusted
 from touchfs.store.place import state_directory
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 LIST_SUFFIX = ".json"
 _KEPT = 1000
+_SAMPLES_MAX = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,14 @@ def known_list(fingerprint: str) -> ShardList:
     path = _path(fingerprint)
     try:
         with map_os_errors(path), open(open_trusted(path), "rb") as file:
-            content = json.load(file)
+            content = from_json(file.read())
         shards = tuple((str(name), int(count)) for name, count in content["shards"])
-        if any(count < 1 for _, count in shards):
-            raise ValueError("a shard without samples")
+        if any(count < 1 for _, count in shards) or sum(count for _, count in shards) > _SAMPLES_MAX:
+            raise ValueError("no numbers of samples")
         return ShardList(str(content["what"]), shards)
     except NotFoundError:
         pass
-    except (ValueError, TypeError, KeyError) as error:
+    except (FormatError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise FormatError("the list of shards is damaged: copy it again, or remove it", path=path) from error
     raise UsageError(
         "the shards that the state is over are not known here: copy this file from the machine that made the state",

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
+from touchfs.core.measure import TOKENS
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import MadeFile, SampleFile
 from touchfs.dataset.samples import Samples
 from touchfs.dataset.tokens.index import token_index
-from touchfs.dataset.tokens.windows import DIGITS, EXTENSIONS, TOKENS, TokenWindows
+from touchfs.dataset.tokens.windows import ARRAY, DIGITS, EXTENSIONS, TokenWindows
 from touchfs.view.token_plan import TokenPlan
 
 
@@ -50,6 +52,18 @@ class TokenSamples(Samples):
         shard = self.dataset.by_name.get(name.encode("utf-8", "surrogateescape"))
         if shard is not None and window.isdecimal() and f"{int(window):0{DIGITS}d}" == window:
             yield shard, int(window)
+
+    def lengths(self, measure: str) -> NDArray[np.int64]:
+        """See `Samples.lengths`."""
+        if measure != TOKENS:
+            return super().lengths(measure)
+        step, length = self.plan.step, self.plan.length
+        totals = [0 if index is None else index.total for index in self._indexes]
+        each = [
+            np.minimum(total - step * np.arange(count), length)
+            for total, count in zip(totals, self._counts(), strict=True)
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *each])
 
     def close(self) -> None:
         self._windows = None
@@ -92,7 +106,7 @@ class TokenWindow(Sample):
 
     def array(self, extension: str | None = None) -> NDArray[Any]:
         """See `Sample.array`. By default, its tokens."""
-        if extension is None or extension == TOKENS:
+        if extension is None or extension == ARRAY:
             return self._windows.array(self.ordinal)
         return super().array(extension)
 

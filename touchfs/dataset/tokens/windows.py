@@ -25,8 +25,8 @@ from touchfs.registry.containers import MEGATRON
 from touchfs.source.store import StoredFile
 from touchfs.view.token_plan import TokenPlan
 
-TOKENS, BOUNDS, JSON = "npy", "cu_seqlens.npy", "json"
-EXTENSIONS = (TOKENS, BOUNDS, JSON)
+ARRAY, BOUNDS, JSON = "npy", "cu_seqlens.npy", "json"
+EXTENSIONS = (ARRAY, BOUNDS, JSON)
 DIGITS = 6
 _BOUNDS_TYPE = np.dtype("<i4")
 
@@ -62,7 +62,7 @@ class TokenWindows:
 
     def content(self, window: int, extension: str) -> Content:
         """The content of a file of a window."""
-        if extension == TOKENS:
+        if extension == ARRAY:
             return self._tokens(*self.span(window))
         if extension == BOUNDS:
             bounds = self.bounds(window)

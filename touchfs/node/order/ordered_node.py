@@ -70,6 +70,11 @@ class OrderedNode(PartitionedNode):
     def ordinal_of(self, token: Token) -> int:
         """Return the ordinal of a token."""
 
+    @property
+    def can_grow(self) -> bool:
+        """True if states go on over other shards: if this is over one dataset, and its items are the dataset's."""
+        return "fingerprint" in self.config()
+
     def shard_list(self) -> ShardList | None:
         """Return the shards of the data; None where nothing says which they are."""
         return None
@@ -126,10 +131,11 @@ class OrderedNode(PartitionedNode):
         return {**saved.fields(), **part.state(own + count, size)}
 
     def extended(self, saved: Saved) -> State:
-        here = self.config()
-        if "fingerprint" not in here:  # it is of several sources
-            return super().extended(saved)
+        if not self.can_grow:
+            is_same = self.has_order and saved.child("config").fields() == self.config()
+            return saved.fields() if is_same else super().extended(saved)
         self._check(saved, _OF_DATA)
+        here = self.config()  # with the seed of the state, if one was drawn
         config, epoch = saved.child("config"), saved.integer("epoch")
         if config.fields() == here:
             return saved.fields()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from touchfs.core.errors import ChangedError, UsageError
 from touchfs.core.extent import Content
 from touchfs.dataset.tokens.index import TokenIndex, token_index
-from touchfs.dataset.tokens.windows import DIGITS, EXTENSIONS, TOKENS, TokenWindows
+from touchfs.dataset.tokens.windows import ARRAY, DIGITS, EXTENSIONS, TokenWindows
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
@@ -149,7 +149,7 @@ class TokensView:
 
     def _content(self, windows: TokenWindows, window: int, extension: str) -> Content:
         """The content of a file. What is made for it may be of very many documents, and take long."""
-        if extension == TOKENS:
+        if extension == ARRAY:
             return windows.content(window, extension)
         return self._shards.known_or_found(None, lambda: windows.content(window, extension))
 
