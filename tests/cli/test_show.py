@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import termios
+import time
 from fcntl import ioctl
 
 import numpy as np
@@ -17,6 +18,7 @@ from PIL import Image
 from rich.cells import cell_len
 from tars import write_tar
 
+from touchfs.explore.terminal import wrapped
 from touchfs.format import wav
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -140,6 +142,14 @@ def test_no_line_is_wider_than_the_terminal(things, columns):
     for name in ("a.wav", "b.png", "c.npy", "d.wav"):
         shown = STYLE.sub("", terminal(f"{things}:shards/things/{name}", columns=columns))
         assert max(map(cell_len, shown.splitlines())) <= columns, shown
+
+
+def test_a_long_word_is_wrapped_in_no_time():
+    word = "漢é" + "x" * (1 << 18)
+    began = time.process_time()
+    lines = wrapped(word, 20)
+    assert time.process_time() - began < 5
+    assert "".join(lines) == word and max(map(cell_len, lines)) == 20
 
 
 def test_texts_of_data_send_nothing_to_the_terminal(here, text):

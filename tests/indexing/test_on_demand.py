@@ -175,6 +175,21 @@ def test_files_of_a_sample_wait_for_no_contents(talks, index):
         assert list(walked(each, each.resolve("shards"))) == before
 
 
+@pytest.mark.parametrize("gives_way", [False, True])
+def test_headers_are_dropped_with_whoever_indexes(talks, index, gives_way):
+    """Also those that were left when a process was killed before it dropped them."""
+    list_dataset(str(talks)).headers(0)
+    headers = next(index.glob("*.headers"))
+    kept = headers.read_bytes()
+    open_dataset(str(talks), gives_way=gives_way)
+    assert not headers.exists()
+    headers.write_bytes(kept)
+    for each in index.glob("*.dataset.json"):
+        each.unlink()
+    assert open_dataset(str(talks), gives_way=gives_way).is_indexed
+    assert not headers.exists()
+
+
 def test_the_root_before_and_after(tars):
     tree = tree_of(list_dataset(str(tars)))
     root = tree.resolve("").inode

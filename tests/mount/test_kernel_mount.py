@@ -315,7 +315,12 @@ def test_an_index_where_no_image_can_be_mounted(tmp_path, data):
 
 def test_auto_falls_back_to_a_daemon(tmp_path, data):
     (tmp_path / "lines.jsonl").write_text('{"id": "x"}\n')
-    for source, options in ((tmp_path / "lines.jsonl", ()), (data, ("--workers", "2"))):
+    (tmp_path / "none.tar").write_bytes(bytes(10240))
+    for source, options in (
+        (tmp_path / "lines.jsonl", ()),
+        (tmp_path / "none.tar", ("--list-by-key",)),  # an image has no by-key/ without keys
+        (data, ("--workers", "2")),
+    ):
         done = touchfs("mount", "--kernel=auto", *options, source, tmp_path / "mnt")
         try:
             assert done.returncode == 0, done.stderr

@@ -84,6 +84,10 @@ def test_strange_recordings_have_pictures(samples):
     assert wave_path(sketch.low[0], sketch.high[0], 40).startswith("M0,")
 
 
+def test_any_rate_has_a_picture():
+    assert drawn(np.ones((100, 1), np.float32), 2**32 - 1, 60).levels().shape == (ROWS, 60)
+
+
 def test_clipped_samples_are_counted():
     samples = np.array([[0.1], [32767 / 32768], [-1.0], [0.99]], np.float32)
     assert drawn(samples, 8000, 2).clipped == 2
@@ -147,6 +151,14 @@ def test_a_heat_map_keeps_rows_and_ignores_outliers():
     assert levels.shape == (8, 100)
     assert levels[5:].min() == 255 and levels[1:4].max() == 0
     assert heat_map(np.full((3, 3), np.nan), 8, 8).max() == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_have_pictures():
+    largest = np.finfo(np.float64).max
+    low, high = extremes(np.array([largest, -largest, 0, 0]), 2)
+    assert low.tolist() == [-1, 0] and high.tolist() == [1, 0]
+    assert heat_map(np.full((9, 9), -largest), 3, 3).shape == (3, 3)
 
 
 def test_a_line_has_the_extremes_of_its_columns():

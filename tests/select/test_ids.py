@@ -103,7 +103,7 @@ def test_ids_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_lines_may_end_as_on_windows_and_the_last_one_not_at_all(tmp_path: Path) -> None:
-    (tmp_path / "ids.txt").write_bytes(b"a\r\n\r\n\nb c\n\xff\nlast")
+    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\n\nb c\n\xff\nlast")
     found = opened(tmp_path / "ids.txt")
     assert found.count == 4 and all(map(found.has, ["a", "b c", "\udcff", "last"])) and not found.has("")
 
@@ -135,12 +135,16 @@ def bad_lists() -> Iterator[tuple[str, Any, type[TouchfsError], str]]:
     yield "a.parquet", pa.table({"key": [1.0, 2.0, float("nan")]}), FormatError, "row 3 is nan: an id is a text or an"
     yield "a.parquet", pa.table({"key": [[1]]}), FormatError, "the column 'key' has the type list<"
     yield "a.parquet", pa.table({"key": pa.array([1 << 63], pa.uint64())}), FormatError, "row 1 is 9223372036854775808"
+    twice = pa.table([["a"], ["b"]], names=["key", "key"])
+    yield "a.parquet", twice, UsageError, "has 2 columns 'key'"
     yield "a.parquet", b"PAR1 no", FormatError, "the list cannot be read"
     yield "a.npy", np.array([1, np.nan]), FormatError, "row 2 is nan"
     yield "a.npy", np.array([[1]]), FormatError, "shape \\(1, 1\\): ids are texts or integers of shape"
     yield "a.npy", np.array([True]), FormatError, "an array of bool"
     yield "a.npy", b"\x93NUMPY\1\0\x10\0nonsense........", FormatError, "not an array of NumPy"
     yield "a.npy", b"", FormatError, "not an array of NumPy"
+    yield "a.npy", b"\x93NUMPY\2\0\xff\xff\0\0" + b"(" * 65535, FormatError, "load securely.$"
+    yield "a.npy", b"\x93NUMPY\1\0\x40\0{'descr':'<i8','fortran_order':False,'shape':(-2,)}".ljust(74), FormatError, "-2"
     yield "a.jsonl", b'"a"\n1\n', FormatError, "has texts and integers, as in line 2"
     yield "a.jsonl", b"{}\n", UsageError, "has no column 'key', but none at all"
     yield "a.jsonl", b"null\n", FormatError, "line 1 is null"
@@ -191,6 +195,25 @@ def test_a_list_is_sorted_once_for_its_content(
     again = opened(tmp_path / "other.txt")
     assert again.spelled == first.spelled and again.has("a")
     assert len(Scratch.configured().stored()) == 1
+
+
+def test_the_same_bytes_are_another_list_under_another_suffix(tmp_path: Path) -> None:
+    """An empty .txt has no ids, and an empty .parquet is a download that failed."""
+    for name in ("quoted.txt", "quoted.jsonl"):
+        (tmp_path / name).write_bytes(b'"a"\n')
+    assert opened(tmp_path / "quoted.txt").has('"a"') and opened(tmp_path / "quoted.jsonl").has("a")
+    for name in ("none.txt", "none.parquet"):
+        (tmp_path / name).touch()
+    assert opened(tmp_path / "none.txt").count == 0
+    with pytest.raises(FormatError, match="cannot be read"):
+        opened(tmp_path / "none.parquet")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "g"])
+def test_floats_that_are_integers(tmp_path: Path, kind: str) -> None:
+    np.save(tmp_path / "ids.npy", np.array([1, -3], kind))
+    assert [each for each in (1, -3, 2) if opened(tmp_path / "ids.npy").has(each)] == [1, -3]
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "planted"])

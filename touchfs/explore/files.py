@@ -141,7 +141,7 @@ def _statistics(array: NDArray[Any]) -> str:
     if not finite.size:
         return "no finite number"
     strange = array.size - finite.size
-    words = f"min {finite.min():g} · mean {finite.mean(dtype=np.float64):g} · max {finite.max():g}"
+    words = f"min {finite.min():g} · mean {finite.mean(dtype=np.longdouble):g} · max {finite.max():g}"
     return words + (f" · {strange:,} not finite" if strange else "")
 
 

@@ -37,6 +37,8 @@ _SEGMENTS = 20
 _TEXT_LINES, _JSON_LINES = 12, 24
 _MARKS = (500, 1000, 2000, 4000, 8000)
 _HISTOGRAM_ROWS = 3
+# Letters that share a cell, with accents. Of more, a line ends before it is full.
+_LETTERS_OF_CELL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +250,12 @@ def wrapped(text: str, width: int) -> list[str]:
     lines, line = list[str](), text[: min(len(text) - len(text.lstrip(" ")), width // 2)]
     for word in text.split():
         joined = f"{line} {word}" if line.strip() else line + word
-        while cell_len(joined) > width:
+        while len(joined) > _LETTERS_OF_CELL * width or cell_len(joined) > width:
             if line.strip():
                 lines.append(line)
                 joined = word
             else:
-                lines.append(set_cell_size(joined, width).rstrip())
+                lines.append(set_cell_size(joined[: _LETTERS_OF_CELL * width], width).rstrip())
                 joined = joined[len(lines[-1]) :]
             line = ""
         line = joined

@@ -94,6 +94,13 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedSha
     """Index one shard, parts of it in the executor's processes, unless it has a catalog. If another process is at it,
     wait for that.
     """
+    indexed = _index(task, executor)
+    with suppress(OSError):  # it stays where nobody may write
+        os.unlink(headers_of(task.catalog))
+    return indexed
+
+
+def _index(task: IndexTask, executor: Executor | None) -> IndexedShard:
     found = _look(task)
     if found.facts is not None:
         return found.indexed(task, found.facts, is_new=False)
@@ -117,8 +124,6 @@ def index_shard(task: IndexTask, executor: Executor | None = None) -> IndexedSha
         if facts is not None:
             return found.indexed(task, facts, is_new=False)
         facts = make(task.catalog)
-    with suppress(FileNotFoundError):
-        os.unlink(headers_of(task.catalog))
     return found.indexed(task, facts, is_new=True)
 
 

@@ -27,8 +27,8 @@ def heat_map(values: NDArray[Any], rows: int, columns: int) -> NDArray[np.uint8]
 
 def extremes(values: NDArray[Any], columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The smallest and the largest value of each column of a line, scaled to -1 and 1."""
-    numbers = np.nan_to_num(values.astype(np.float64))
+    numbers = np.nan_to_num(values.astype(np.float64)) / 2  # so that differences are finite
     low, high = float(numbers.min()), float(numbers.max())
-    scaled = (2 * (numbers - low) / (high - low if high > low else 1) - 1).astype(np.float32)
+    scaled = (2 * ((numbers - low) / (high - low if high > low else 1)) - 1).astype(np.float32)
     starts = bounds(len(scaled), min(columns, len(scaled)))[:-1]
     return np.minimum.reduceat(scaled, starts), np.maximum.reduceat(scaled, starts)

@@ -18,7 +18,8 @@ def shrink(values: NDArray[Any], rows: int, columns: int) -> NDArray[np.float32]
 
     Where it is smaller, values are repeated. NaN does not count, except where nothing else is.
     """
-    found = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # an infinite value does not count either
+        found = values.astype(np.float32)
     for axis, parts in enumerate((rows, columns)):
         found = _means(found, parts, axis)
     return found

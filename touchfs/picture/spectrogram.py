@@ -9,6 +9,8 @@ from touchfs.picture.shrink import bounds
 
 ROWS = 96
 _WINDOW_SECONDS = 0.025
+# A header may name any rate.
+_WINDOW_MAX = 1 << 14
 _PRE_EMPHASIS = np.float32(0.9)
 _LOWEST_HZ = 60.0
 # What is this far below the loudest is shown as silence.
@@ -45,7 +47,7 @@ class Bands:
     """The mel bands of recordings with a rate in Hz."""
 
     def __init__(self, rate: int, rows: int = ROWS) -> None:
-        size = max(int(rate * _WINDOW_SECONDS), 2)
+        size = min(max(int(rate * _WINDOW_SECONDS), 2), _WINDOW_MAX)
         self.window = np.hanning(size + 2)[1:-1].astype(np.float32)
         # Low bands are narrower than the bins of a window: zeros at its end make more bins.
         self._fft = 1 << max(size - 1, 512).bit_length()

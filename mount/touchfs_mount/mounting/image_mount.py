@@ -54,7 +54,8 @@ def mount_image(
         refuse_nesting(Location.of(request.source).resolved, path)
         plan = _plan(dataset)
         owners = image_owners(dataset, request.modes, allow_other=request.options.allow_other)
-        image = find_or_make(plan, owners, by_key=request.control.list_by_key, progress=progress)
+        with _unfit():
+            image = find_or_make(plan, owners, by_key=request.control.list_by_key, progress=progress)
     except MountError:
         raise
     except UsageError as error:
@@ -84,10 +85,8 @@ def _check_shards(listed: Sequence[ListedShard]) -> None:
 
 
 def _plan(dataset: Dataset) -> ImagePlan:
-    try:
+    with _unfit():
         plan = plan_image(dataset)
-    except UsageError as error:
-        raise UnfitError(error.message, path=dataset.source) from error
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and len(plan.devices) > most - _DESCRIPTORS_ELSE:
         problem = (
@@ -95,6 +94,15 @@ def _plan(dataset: Dataset) -> ImagePlan:
         )
         raise UnfitError(problem, path=dataset.source)
     return plan
+
+
+@contextmanager
+def _unfit() -> Iterator[None]:
+    """Raise UnfitError if an image cannot have what was asked for: a plain mount can."""
+    try:
+        yield
+    except UsageError as error:
+        raise UnfitError(error.message, path=error.path) from error
 
 
 @contextmanager

@@ -5,7 +5,7 @@
     u64 number of ids, u64 how many more the file had, u64 kind (`Kinds`), 8s magic
     u32 CRC-32 (zlib's) of all before, which is compared when a process opens the file
 
-The file's name follows from the bytes of the list, so a list is sorted once, whatever it is called and wherever it is.
+The file's name follows from the bytes of the list and its suffix, so a list is sorted once, wherever it is.
 It is mapped: a look takes a few pages of it.
 """
 
@@ -32,7 +32,7 @@ from touchfs.core.urls import shown
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.select.ids.packed import hash_keys
-from touchfs.select.ids.reader import Column, encode, integer_id, read_ids
+from touchfs.select.ids.reader import Column, encode, integer_id, read_ids, suffix_of
 from touchfs.select.ids.sorting import PARTS, sorted_parts
 from touchfs.select.predicates import Kinds, Named
 from touchfs.source.data import DATA
@@ -140,7 +140,7 @@ def open_list(path: str, column: Column, digest: str | None = None) -> IdList:
 
 
 def _given(path: str, column: Column, digest: str) -> IdList:
-    stored = Scratch.configured().find(_name(digest, column))
+    stored = Scratch.configured().find(_name(path, digest, column))
     with suppress(FormatError):  # it is made again
         if stored is not None:
             return IdList(stored, digest)
@@ -162,7 +162,7 @@ def _read(path: str, column: Column, digest: str | None = None) -> IdList:
 
 
 def _sorted(scratch: Scratch, file: StoredFile, column: Column, digest: str) -> IdList:
-    name = _name(digest, column)
+    name = _name(file.path, digest, column)
     stored = scratch.make(name, _pieces(file, column, digest, scratch.directory))
     try:
         return IdList(stored, digest)
@@ -172,8 +172,8 @@ def _sorted(scratch: Scratch, file: StoredFile, column: Column, digest: str) -> 
         return IdList(scratch.make(name, _pieces(file, column, digest, scratch.directory)), digest)
 
 
-def _name(digest: str, column: Column) -> str:
-    return hex_digest(json.dumps([VERSION, digest, *column]).encode())
+def _name(path: str, digest: str, column: Column) -> str:
+    return hex_digest(json.dumps([VERSION, suffix_of(path), digest, *column]).encode())
 
 
 def _digest(file: StoredFile) -> str:

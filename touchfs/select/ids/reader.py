@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -44,8 +45,11 @@ class Column(NamedTuple):
         """The name of the column. Raises UsageError."""
         if self.asked is not None and self.asked not in names:
             raise UsageError(f"has no column {self.asked!r}: there are {', '.join(names)}")
-        if self.asked is not None or self.field in names:
-            return self.asked or self.field
+        name = self.field if self.asked is None else self.asked
+        if names.count(name) > 1:
+            raise UsageError(f"has {names.count(name)} columns {name!r}")
+        if name in names:
+            return name
         if len(names) != 1:
             example = f": write @FILE:{names[0]} for the ids in {names[0]}" if names else ""
             raise UsageError(f"has no column {self.field!r}, but {', '.join(names) or 'none at all'}{example}")
@@ -61,7 +65,7 @@ class IdBatch(NamedTuple):
 
 def read_ids(file: StoredFile, column: Column) -> Iterator[IdBatch]:
     """Yield the ids of a file in batches. Raises FormatError, UsageError and the errors of its store."""
-    reader = READERS[os.path.splitext(file.path)[1]]
+    reader = READERS[suffix_of(file.path)]
     row, kind = 0, Kinds(0)
     for batch in reader(file, column):
         if kind not in (0, batch.kind):
@@ -73,6 +77,11 @@ def read_ids(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         yield batch
 
 
+def suffix_of(path: str) -> str:
+    """The suffix of a list, which says how it is read."""
+    return os.path.splitext(path)[1]
+
+
 def integer_id(value: int) -> bytes:
     """An integer of at most 64 bits as an id."""
     return value.to_bytes(8, "little", signed=True)
@@ -82,6 +91,7 @@ def _texts(file: StoredFile, column: Column) -> Iterator[IdBatch]:
     left = b""
     for offset in range(0, file.size, _BATCH_BYTES):
         block = left + file.read(offset, min(_BATCH_BYTES, file.size - offset))
+        block = block if offset else block.removeprefix(codecs.BOM_UTF8)
         end = len(block) if offset + _BATCH_BYTES >= file.size else block.rfind(b"\n") + 1
         left = block[end:]
         if len(left) > SIZE_MAX + 2:
@@ -151,7 +161,8 @@ def _of_integers(values: NDArray[Any]) -> IdBatch:
 def _integers(values: NDArray[Any], first: int) -> NDArray[Any]:
     """Numbers as integers of 64 bits. `first` is the number of rows before them."""
     if values.dtype.kind == "f":
-        wrong = ~(np.isfinite(values) & (values == np.trunc(values)) & (np.abs(values) < 2.0**63))
+        with np.errstate(over="ignore"):  # 2.0**63 is infinite in 16 bits
+            wrong = ~(np.isfinite(values) & (values == np.trunc(values)) & (np.abs(values) < 2.0**63))
         reason = _WANTED
     else:
         wrong = values > np.uint64((1 << 63) - 1) if values.dtype.kind == "u" else np.zeros(len(values), bool)
@@ -169,8 +180,9 @@ def _arrays(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(opened)
     except (ValueError, SyntaxError) as error:
-        raise FormatError(f"not an array of NumPy: {str(error) or 'its header is damaged'}") from error
-    if len(shape) != 1 or not (dtype.kind in "iufSU" or dtype.newbyteorder("<") == _PAIR):
+        reason = str(error).partition("\n")[0] or "its header is damaged"
+        raise FormatError(f"not an array of NumPy: {reason}") from error
+    if len(shape) != 1 or shape[0] < 0 or not (dtype.kind in "iufSU" or dtype.newbyteorder("<") == _PAIR):
         raise FormatError(f"an array of {dtype} of shape {shape}: ids are texts or integers of shape (n,)")
     if dtype.itemsize > 4 * SIZE_MAX:
         raise FormatError(f"its ids have up to {dtype.itemsize} bytes: more than {SIZE_MAX}")
