@@ -24,7 +24,7 @@ from touchfs.node.core.pair_node import EXTEND
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.merge import merge_states
 from touchfs.node.graph.ordered_graph import at_position, find_ordered_node, next_position, ordered_node, with_part
-from touchfs.node.graph.share import share_of
+from touchfs.node.graph.share import is_restored, share_of
 from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.node.leaf.dataloading import rank_of_process
 from touchfs.node.order.batches import GlobalBatches
@@ -249,6 +249,11 @@ def loader(
     rank, world_size = rank_of_process() if rank is None or world_size is None else (rank, world_size)
     if max_duration is not None or max_tokens is not None or pack:
         tail = ordered_node(graph).order.partition.tail
+        if is_restored(resolve_iterator_source(graph)):
+            raise UsageError(
+                "the set begins at a state of samples, which is none of batches by length: make the loader of the set "
+                "without it, and load the state of such a loader"
+            )
         graph = LazyLengthBatcher(graph, max_duration, max_tokens, pack, tail=tail, global_batch=global_batch)
     if isinstance(units := find_ordered_node(graph), LazyLengthBatcher):
         if batch_size is not None:

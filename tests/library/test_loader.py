@@ -334,6 +334,9 @@ def test_it_begins_where_the_set_is(ds):
     taken = [next(numbers) for _ in range(5)]
     again.load_state_dict(first.state_dict())
     assert taken + flat(again.loader(batch_size=4)) == [*ds.shuffle(7).map(number_of)]
+    again.load_state_dict(first.state_dict())
+    with pytest.raises(UsageError, match="begins at a state of samples, which is none of batches by length"):
+        again.loader(max_tokens=4)
 
 
 def test_what_it_loads(ds):

@@ -19,6 +19,7 @@ from touchfs.node import (
     LazyGlobalShuffle,
     LazyIndexedManifestIterator,
     LazyIteratorChain,
+    LazyLengthBatcher,
     LazyMapper,
     LazyMixture,
     LazyRepeater,
@@ -185,6 +186,11 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
     ]:
         with pytest.raises(UsageError, match=f"was saved with ({why}) ="):
             restore_state_dict(other, state)
+    for node in (mixture([5, 3], [1, 1], 0, "repeat"), LazyLengthBatcher(by_length([[5, 3]], {0: [1]}), max_tokens=9)):
+        state = collect_state_dict(node)
+        state["state"]["epoch"] = 1 << 61
+        with pytest.raises(UsageError, match="has no epoch 2305843009213693952: the state is damaged"):
+            restore_state_dict(node, state)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +211,7 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
         ([source(3)] * 2, {"weights": [1, True]}, "0 or more, not True"),
         ([source(3)] * 2, {"weights": {5: [1, 1]}}, "the first ones from 0"),
         ([source(3)] * 2, {"weights": {0: [1, 1], -5: [1, 1]}}, "hold from positions on"),
+        ([source(3)] * 2, {"weights": {0: [1, 1], 1 << 90: [1, 1]}}, "hold from positions on"),
         ([source(3)], {"end": "wrap"}, "repeat or stop"),
     ],
 )

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.errors import UsageError
+from touchfs.node.core.saved import LARGEST
 
 # Positions in a period at most: weights are rounded to so many parts.
 PERIOD_MAX = 1 << 16
@@ -64,7 +65,7 @@ class Schedule:
 
     def __init__(self, count: int, weights: Mapping[int, Weights], seed: int) -> None:
         self.seed = seed
-        if any(type(start) is not int or start < 0 for start in weights) or 0 not in weights:
+        if any(type(start) is not int or not 0 <= start <= LARGEST for start in weights) or 0 not in weights:
             raise UsageError(f"weights hold from positions on, the first ones from 0, and not {list(weights)!r:.80}")
         self.weights = {start: _fractions(count, weights[start]) for start in sorted(weights)}
         for source, shares in enumerate(zip(*self.weights.values(), strict=True)):

@@ -20,7 +20,7 @@ from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Pair
-from touchfs.node.core.saved import Saved
+from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
@@ -90,7 +90,15 @@ class LazyMixture(SourcesNode, OrderedNode):
         return None  # the states of the sources are not used
 
     def iteration(self, epoch: int, saved: Saved) -> MixtureIteration:
+        self._before(epoch)
         return MixtureIteration(self, epoch, saved)
+
+    def _before(self, epoch: int) -> int:
+        """Return how many positions of the schedule are before an epoch. Raises UsageError for too many."""
+        before = epoch * self.order.size if self.end == "repeat" else 0
+        if before + self.order.size > LARGEST:
+            raise UsageError(f"a mixture of {self.order.size} samples has no epoch {epoch}: the state is damaged")
+        return before
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return self.pair_of(self.token_of(ordinal, epoch))
@@ -140,7 +148,7 @@ class LazyMixture(SourcesNode, OrderedNode):
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], int]]:
         """Yield the samples of each source and epoch of it: which of `positions` they are at, and their ordinals."""
         repeats = self.end == "repeat"
-        sources, numbers = self._schedule.at(positions + epoch * self.order.size if repeats else positions)
+        sources, numbers = self._schedule.at(positions + self._before(epoch))
         for source in np.unique(sources).tolist():
             places = np.flatnonzero(sources == source)
             epochs, own = np.divmod(numbers[places], self._sizes[source])
