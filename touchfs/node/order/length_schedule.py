@@ -2,7 +2,8 @@
 
 At any position the share of length that each source has had is its weight, to within one sample. Of the sources that
 have not had more than their share, the one comes whose next sample ends first, were all of them read at once, each as
-fast as its weight says (J. Bennett, H. Zhang: WF2Q, 1996). With samples of one length that is `schedule`'s rule.
+fast as its weight says (J. Bennett, H. Zhang: WF2Q, 1996). That is `schedule`'s rule for samples of one length, but for
+when a source may come again, which that rounds down to a whole sample.
 
 A position follows from the lengths of all samples before it. So the sources' counts are remembered at the start of each
 span of positions, as far as somebody asked, and a span is computed from there.
