@@ -281,6 +281,9 @@ def test_reasons_for_a_plain_mount(tmp_path, data):
     assert "no files of compressed shards: leave out --kernel" in refused(tmp_path / "a.tar.gz", point)
     assert "--workers needs a daemon: leave out --kernel" in refused(data, point, "--workers", 2)
     assert "--metrics needs a daemon: leave out --kernel" in refused(data, point, "-o", "metrics=0")
+    (tmp_path / "ids.txt").write_text("a\n")
+    named = f"good={tmp_path}/ids.txt"
+    assert "--ids needs a daemon: leave out --kernel" in refused(data, point, "--ids", named)
     # Our Python may be in a home that others cannot enter.
     capabilities = "-all,+dac_read_search"
     as_nobody = [

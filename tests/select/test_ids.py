@@ -144,12 +144,8 @@ def bad_lists() -> Iterator[tuple[str, Any, type[TouchfsError], str]]:
     yield "a.npy", b"\x93NUMPY\1\0\x10\0nonsense........", FormatError, "not an array of NumPy"
     yield "a.npy", b"", FormatError, "not an array of NumPy"
     yield "a.npy", b"\x93NUMPY\2\0\xff\xff\0\0" + b"(" * 65535, FormatError, "load securely.$"
-    yield (
-        "a.npy",
-        b"\x93NUMPY\1\0\x40\0{'descr':'<i8','fortran_order':False,'shape':(-2,)}".ljust(74),
-        FormatError,
-        "-2",
-    )
+    negative = b"\x93NUMPY\1\0\x40\0{'descr':'<i8','fortran_order':False,'shape':(-2,)}".ljust(74)
+    yield "a.npy", negative, FormatError, "-2"
     yield "a.jsonl", b'"a"\n1\n', FormatError, "has texts and integers, as in line 2"
     yield "a.jsonl", b"{}\n", UsageError, "has no column 'key', but none at all"
     yield "a.jsonl", b"null\n", FormatError, "line 1 is null"

@@ -27,7 +27,7 @@ _OF_DAEMONS = frozenset(
     (
         *("foreground", "trace", "workers", "verify", "prefetch", "prefetch_rate", "indexing", "indexing_walk"),
         *("no_index_cache", "allow_root", "fsname", "control", "path_prefix", "control_mode", "durability"),
-        *("prefetch_steps", "state_dir", "state_store", "log_file", "log_level", "metrics", "metrics_public"),
+        *("ids", "prefetch_steps", "state_dir", "state_store", "log_file", "log_level", "metrics", "metrics_public"),
     )
 )
 
