@@ -228,8 +228,8 @@ def test_a_page_with_examples_begins_with_what_to_install_for_them(page):
 
 
 def test_no_block_escapes_the_tests():
-    """Blocks that are not run here are pictures, what installs us, and calls of libraries that are not installed;
-    tests/mount/test_mount_steps.py runs the C and Perl, and test_mounting_page.py checks the lines for fstab and autofs.
+    """Blocks that are not run here are pictures, what installs us, and calls of libraries that are not installed.
+    tests/mount/test_mount_steps.py runs the C and Perl, and test_mounting_page.py checks the lines for fstab, autofs.
     """
     unpasted = [(page.name, *each) for page in PAGES for each in blocks_of(page) if each not in RUN[page.name]]
     for name, kind, block in unpasted:
