@@ -5,9 +5,11 @@ import logging
 import pyarrow as pa
 import pytest
 
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import NotFoundError, UsageError
 from touchfs.format.image_size import ImageSize
+from touchfs.interleaved import InterleavedBatch, InterleavedFilter
 from touchfs.select.expression import parse_where
+from touchfs.select.ids.names import open_file
 from touchfs.select.rows import matching_rows
 
 ROWS = [
@@ -39,6 +41,18 @@ def kept(expression, rows=None, sizes=SIZES):
     found = matching_rows(table() if rows is None else rows, parse_where(expression), sizes_of)
     assert len(asked) == any(name in expression for name in ("width", "height", "aspect_ratio"))
     return [number for number, stays in enumerate(found) if stays]
+
+
+def test_ids_of_a_file_decide_about_samples(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    (tmp_path / "ids.txt").write_text("a\nd\n")
+    chosen = InterleavedFilter(f"sample_id in @{tmp_path}/ids.txt")
+    assert len(chosen(InterleavedBatch()).table) == 0
+    where = parse_where(chosen.where, open_file)
+    found = matching_rows(table(), where, lambda numbers: [])
+    assert [number for number, stays in enumerate(found) if stays] == [0, 1, 2, 3, 7]
+    with pytest.raises(NotFoundError, match=r"none.txt: no such file"):
+        InterleavedFilter(f"sample_id in @{tmp_path}/none.txt")
 
 
 def test_an_expression_about_images_leaves_texts_alone():

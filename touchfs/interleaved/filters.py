@@ -22,14 +22,14 @@ class InterleavedFilter:
 
     Sizes of images are those in the headers of their bytes, which are looked up where `source_ref` says unless they
     are in the batch. `locations` are further places that may be read, as for `materialize`. Raises UsageError for an
-    expression that cannot be parsed.
+    expression that cannot be parsed, and what is wrong with its lists of ids.
     """
 
     where: str
     locations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        parse_where(self.where)
+        parse_where(self.where, open_file)
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
         """Return the batch without the items that do not match."""
