@@ -46,6 +46,7 @@ RUN = {
         ["setup", "helper", "--directory", "nowhere"],
         ["setup", "man", "pages"],
     ],
+    "show": [["show", "shards:shards/000000000/numbers.wav"]],
     "stat": [["stat", "shards:shards/000000000/numbers.wav"]],
     "status": [["mount", "shards", "mnt"], ["status", "mnt"], ["status", "--stats", "mnt"]],
     "storage": [["index", "shards"], ["storage", "ls"]],

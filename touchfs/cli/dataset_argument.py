@@ -77,13 +77,15 @@ def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, st
     name, path = split_dataset_path(location)
     with progress_bar("indexing") as progress:
         dataset = open_listed(name, read_options, progress)
-        if not path and len(dataset.listed) == 1 and not dataset.listed[0].known.compressed_files:
-            dataset.indexed  # noqa: B018  so that the views are known
+        is_view = "/" not in path.strip("/")
+        if is_view and len(dataset.listed) == 1 and not dataset.listed[0].known.compressed_files:
+            dataset.indexed  # noqa: B018  so that it is known which views there are
         # Without a mount inode numbers are internal, so positions serve as shard ids.
         tree = Tree(dataset, range(1, len(dataset.listed) + 1))
         entry = _entry_at(tree, name, path, location)
         if entry.is_directory:
             next(tree.entries(entry.inode), None)  # indexes what is listed, while there is a bar
+            entry = _entry_at(tree, name, path, location)  # a view may turn out not to be there
         return tree, entry, path
 
 
