@@ -12,6 +12,7 @@ from tars import write_tar
 from tree_servers import ask, in_this_process, serving
 from waiting import wait_until
 
+from touchfs.format.wav import build_header
 from touchfs.indexing import index_task, list_dataset, open_dataset
 
 
@@ -63,6 +64,18 @@ def test_what_a_request_indexes(tars, catalogs):
         ):
             status = server.ask(path, method, **headers).status
             assert (status < 500, catalogs()) == (True, number), path
+
+
+def test_files_of_a_sample_wait_for_no_contents(tars, catalogs):
+    """Segments are read for those who ask for them."""
+    wav, json = build_header(200, 8000) + bytes(200), b'{"segments": [{"start": 0, "end": 0.01}]}'
+    write_tar(tars / "d.tar", {"d.wav": wav, "d.json": json})
+    with serving(tars) as server:
+        assert server.ask("/shards/d/d.wav", "GET").body == wav
+        assert catalogs() == 0
+        assert server.ask("/segments/d/d/0000.wav", "GET").status == 200
+        assert catalogs() == 1
+        assert server.ask("/shards/d/d.json", "GET").body == json
 
 
 def test_answers_before_and_after_all_is_indexed(tars):

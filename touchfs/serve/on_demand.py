@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from itertools import accumulate
 
 from touchfs.dataset import Dataset
@@ -20,7 +21,6 @@ from touchfs.posix.threads import ThreadPool
 # Shards that are indexed at a time: most of them wait for a store.
 _THREADS = 32
 _LOOK_SECONDS = 0.5
-_ALL = -1
 # Directories of the root whose directories are of one shard each.
 _BY_SHARD = ("shards", "segments", "merged", "tokens")
 
@@ -30,14 +30,15 @@ class OnDemand:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        # The positions of shards by their directories; other directories need all of them.
-        self._needed = {name.encode(): _ALL for name in ROOT_NAMES if name not in _BY_SHARD} | {
-            os.fsencode(shard.path_in(view)): position
-            for position, shard in enumerate(dataset.listed)
-            for view in ("shards", "segments")
-        }
+        # What has to be done by directories: other directories than those of shards need all shards.
+        needed: dict[bytes, Callable[[], object]]
+        needed = dict.fromkeys((name.encode() for name in ROOT_NAMES if name not in _BY_SHARD), lambda: dataset.indexed)
+        for position, shard in enumerate(dataset.listed):
+            needed[os.fsencode(shard.path_in("shards"))] = partial(dataset.headers, position)
+            needed[os.fsencode(shard.path_in("segments"))] = partial(dataset.shard, position)
+        self._needed = needed
         self._threads = ThreadPool(_THREADS, "indexing")
-        self._calls: dict[int, Future[object]] = {}
+        self._calls: dict[bytes, Future[object]] = {}
         self._lock = threading.Lock()
 
     def wait(self, directory: tuple[bytes, ...], is_gone: Callable[[], bool]) -> None:
@@ -50,20 +51,19 @@ class OnDemand:
         if directory[:1] in ((b"merged",), (b"tokens",)):  # their plans have directories of shards as segments do
             directory = (b"segments", *directory[2:])
         above = accumulate(directory, lambda path, name: path + b"/" + name)
-        for needed in (self._needed[path] for path in above if path in self._needed):
-            call = self._call(needed)
+        for path in above:
+            if path not in self._needed:
+                continue
+            call = self._call(path)
             while not wait([call], _LOOK_SECONDS).done:
                 if is_gone():
                     raise ConnectionAbortedError(errno.ECONNABORTED, "the client has gone away")
             call.result()
 
-    def _call(self, position: int) -> Future[object]:
-        """The call that indexes a shard, or all. One that failed is made again."""
+    def _call(self, path: bytes) -> Future[object]:
+        """The call that indexes what a directory needs. One that failed is made again."""
         with self._lock:
-            call = self._calls.get(position)
+            call = self._calls.get(path)
             if call is None or (call.done() and call.exception() is not None):
-                call = self._calls[position] = self._threads.submit(self._index, position)
+                call = self._calls[path] = self._threads.submit(self._needed[path])
             return call
-
-    def _index(self, position: int) -> object:
-        return self._dataset.indexed if position == _ALL else self._dataset.shard(position)
