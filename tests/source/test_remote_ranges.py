@@ -369,7 +369,7 @@ def test_secrets_in_a_query_are_not_shown(monkeypatch):
 
 PAGE = b"""<?xml version="1.0"?><ListBucketResult><Name>data</Name><Prefix></Prefix><KeyCount>1</KeyCount>
 <MaxKeys>1</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>
-<Contents><Key>set/a.tar</Key><Size>3</Size><ETag>"1"</ETag><LastModified>2100-01-01T00:00:00Z</LastModified></Contents>
+<Contents><Key>endless/a.tar</Key><Size>3</Size><ETag>"1"</ETag><LastModified>2100-01-01T00:00:00Z</LastModified></Contents>
 </ListBucketResult>"""
 
 
@@ -379,7 +379,7 @@ def test_pages_of_a_listing_that_repeat_end_in_time(server, monkeypatch):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     server.put("/data", PAGE)
-    resolve("s3://data/set")  # to make a client takes a moment
+    resolve("s3://data/endless")  # to make a client takes a moment
     monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "0.5")
     with pytest.raises(SourceError, match="in time"):
-        DATA.list("s3://data/set")
+        DATA.list("s3://data/endless")  # which for a moment is not asked again, by the next test either

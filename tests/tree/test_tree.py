@@ -199,6 +199,7 @@ def test_the_tree_is_the_model(dataset, shard_ids):
         views = ("shards", "segments") if has_segments else ("shards",)
         shards = {f"{view}/{name}" for view in views for name in SHARD_NAMES[: len(dataset)]}
         parts = {*views, *(["merged"] if has_segments else []), *(["slices"] if has_recordings else [])}
+        parts |= {"tokens" for path in files if path.startswith("shards/") and path.endswith(".npy")}
         assert {path for path, e in walked if e.is_directory} == implied | shards | parts
         assert {path: tree.attributes(entries[path].inode)["key"] for path in files} == {p: keys[p] for p in files}
 

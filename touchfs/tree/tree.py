@@ -141,9 +141,10 @@ class Tree:
         that of tokens once it is known that there are none.
         """
         dataset, hidden = self.dataset, set[str]()
-        if not dataset.is_indexed or dataset.is_empty:
+        if not dataset.is_indexed:
             return subtrees.keys()
-        if not dataset.has_recordings and not any(each.segments or each.report_of_segments for each in dataset.shards):
+        has_segments = any(shard.segments or shard.report_of_segments for shard in dataset.shards)
+        if not (has_segments or dataset.has_recordings or dataset.is_empty):
             hidden |= {"segments", "merged"}
         if not dataset.has_tokens:
             hidden.add("tokens")
