@@ -143,6 +143,23 @@ def test_one_look_indexes_one_shard(tars, index):
     assert tree.dataset.is_indexed
 
 
+def test_headers_are_read_once_however_many_wait_for_them(tars, index):
+    """Also where nothing but headers has to be read, so that the one who had the turn has made the whole catalog."""
+    opened = [list_dataset(str(tars)) for _ in range(4)]
+    catalog = opened[0].listed[0].catalog
+    index.mkdir(parents=True, mode=0o700, exist_ok=True)
+
+    def look(dataset: Dataset) -> int:
+        return os.stat(dataset.headers(0).catalog).st_ino
+
+    with ThreadPoolExecutor(4) as pool:
+        with open(f"{catalog}.headers.lock", "w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            looks = [pool.submit(look, dataset) for dataset in opened]
+            wait_until(lambda: Path("/proc/locks").read_text().count("->") >= len(opened))
+        assert len({each.result(60) for each in looks}) == 1
+
+
 @pytest.fixture
 def talks(tmp_path) -> Path:
     """Two tars of recordings: one with segments in JSON, of which one is damaged, and one with none."""

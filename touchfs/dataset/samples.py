@@ -79,7 +79,8 @@ class Samples(Sequence[Sample]):
     def __init__(self, dataset: Dataset, counts: Sequence[int]) -> None:
         for shard in dataset.shards:
             if shard.report and not shard.samples and not shard.size:
-                head, reason, *_ = shard.report.split("\n\n")
+                head, _, rest = shard.report.partition("\n\n")
+                reason = rest.partition("\n\n")[0]
                 raise FormatError(f"{head.removesuffix('.')}: {' '.join(reason.split())}", path=shard.path)
         self.dataset = dataset
         self._starts = list(accumulate(counts, initial=0))

@@ -135,14 +135,15 @@ def headers_of(catalog: str) -> str:
 def read_headers(task: IndexTask) -> IndexedShard:
     """A shard with its catalog, or as far as its headers tell, if that is not made yet."""
     headers = replace(task, catalog=headers_of(task.catalog))
-    for each in (task, headers):
-        found = _look(each)
-        if found.facts is not None:
-            return found.indexed(each, found.facts, is_new=False)
+    known, found = _known(task, headers)
+    if known is not None:
+        return known
     make_place(os.path.dirname(task.catalog))
     with turn(headers.catalog):
-        if (known := _look(headers).facts) is not None:
-            return found.indexed(headers, known, is_new=False)
+        # Who had the turn before has made one of them.
+        known, _ = _known(task, headers)
+        if known is not None:
+            return known
         facts = make_catalog(
             task.path,
             headers.catalog,
@@ -158,6 +159,15 @@ def read_headers(task: IndexTask) -> IndexedShard:
         with turn(task.catalog):  # there are no contents to be read
             move(headers.catalog, task.catalog)
     return found.indexed(task, facts, is_new=True)
+
+
+def _known(*tasks: IndexTask) -> tuple[IndexedShard | None, _Look]:
+    """The shard of the first of these tasks that has its catalog, if one has, and what was seen last."""
+    for task in tasks:
+        found = _look(task)
+        if found.facts is not None:
+            return found.indexed(task, found.facts, is_new=False), found
+    return None, found
 
 
 class _GivenUpError(Exception):
