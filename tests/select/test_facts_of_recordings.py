@@ -18,7 +18,7 @@ import touchfs
 from touchfs.containers.shar.write.writer import SharWriter
 from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.core.errors import DecodeLimitError, MissingExtraError, SourceError, TouchfsError, UsageError
-from touchfs.dataset.recording_formats import recording_formats
+from touchfs.dataset.recordings.recording_formats import recording_formats
 from touchfs.indexing import open_dataset
 from touchfs.sample_set import SampleSet
 from touchfs.select import facts

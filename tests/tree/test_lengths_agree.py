@@ -21,7 +21,7 @@ import touchfs
 from touchfs.bulk.convert.audio import to_pcm
 from touchfs.containers.shar.write.audio import scan
 from touchfs.core.errors import FormatError
-from touchfs.dataset.recording import decode
+from touchfs.dataset.recordings.recording import decode
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from every_kind import OPTIONS, files_of, write_every_kind
 
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
 from touchfs.verify.indexes import verify_files

@@ -17,7 +17,7 @@ from touchfs.cli.terminal import json_option, say
 from touchfs.core.control_characters import quote_name
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.info import info_of, stored_columns
-from touchfs.dataset.recording_formats import RecordingFormats, recording_formats
+from touchfs.dataset.recordings.recording_formats import RecordingFormats, recording_formats
 from touchfs.indexing.dataset_path import split_dataset_path
 from touchfs.indexing.serving import first_reason, unshown_audio, why_unservable
 

@@ -14,7 +14,7 @@ from touchfs.cli.dataset_argument import open_indexed
 from touchfs.cli.dataset_options import ReadOptions
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import announce
-from touchfs.dataset import ListedShard
+from touchfs.dataset.shard import ListedShard
 from touchfs.indexing import list_dataset
 from touchfs.indexing.silent import PATIENCE_SECONDS
 

@@ -10,11 +10,11 @@ from touchfs.catalog.table import Table
 from touchfs.core.errors import DecodeLimitError, FormatError
 from touchfs.core.extent import Content
 from touchfs.core.names import REPORT
-from touchfs.dataset import Shard
 from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.recordings.shard_recordings import read_recording, recording_row
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.sample_file import SampleFile
-from touchfs.dataset.shard_recordings import read_recording, recording_row
+from touchfs.dataset.shard import Shard
 from touchfs.dataset.shown_segments import segments_of
 from touchfs.explore.page import ShownSegments
 from touchfs.form.base import Timing

@@ -7,7 +7,7 @@ from typing import Any
 
 from touchfs.core.errors import TouchfsError
 from touchfs.dataset import Dataset
-from touchfs.dataset.recording_formats import recording_formats
+from touchfs.dataset.recordings.recording_formats import recording_formats
 from touchfs.tables.values.partition import partition_types
 
 

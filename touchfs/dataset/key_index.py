@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.catalog.keys import Keys, join_identities
 from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
-from touchfs.dataset import Shard
+from touchfs.dataset.shard import Shard
 
 if TYPE_CHECKING:
     from touchfs.catalog.key_builder import KeyedShard

@@ -14,7 +14,8 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent import Content, Extent, Memory
 from touchfs.core.measure import TOKENS, UNKNOWN
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form, Timing
 from touchfs.form.beside import Beside

@@ -29,7 +29,7 @@ from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, To
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
 from touchfs.core.names import REPORT, ROW_JSON
-from touchfs.dataset.recording import decode, to_float32, to_int16
+from touchfs.dataset.recordings.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none, plain_range_of
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
 from touchfs.limits import LIMITS

@@ -29,10 +29,11 @@ from touchfs.core.errors import FormatError
 from touchfs.core.location import Location
 from touchfs.core.measure import SECONDS, TOKENS, UNKNOWN
 from touchfs.core.names import REPORT, hex_digest
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import Sample
+from touchfs.dataset.shard import Shard
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.open import shard_name
 from touchfs.shard.single import without_lists

@@ -14,7 +14,8 @@ from touchfs.catalog.table import DIRECTORY
 from touchfs.containers.shar.files import parse_name
 from touchfs.containers.tar.layout import TAR_SUFFIX
 from touchfs.core.errors import UsageError
-from touchfs.dataset import Dataset, ListedShard, counted
+from touchfs.dataset import Dataset, counted
+from touchfs.dataset.shard import ListedShard
 from touchfs.format.erofs.layout import DEVICES_MAX
 from touchfs.indexing.serving import first_reason
 from touchfs.registry.containers import SHAR, TAR

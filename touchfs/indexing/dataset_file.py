@@ -14,7 +14,7 @@ from typing import Any, get_origin, get_type_hints
 from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.key_endings import parse_endings
 from touchfs.core.errors import UntrustedError
-from touchfs.dataset import Shard
+from touchfs.dataset.shard import Shard
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.registry.open import known_shard
 from touchfs.source.fingerprint import build_files, parse_files

@@ -16,7 +16,7 @@ from touchfs.core import jobs, progress
 from touchfs.core.errors import FormatError, TouchfsError, UntrustedError
 from touchfs.core.progress import Progress
 from touchfs.core.urls import shown
-from touchfs.dataset import Shard
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place

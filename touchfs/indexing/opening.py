@@ -22,8 +22,9 @@ from touchfs.core.location import Location
 from touchfs.core.names import assign, distinct, hex_digest, quote
 from touchfs.core.progress import Progress, unshown
 from touchfs.core.urls import shown
-from touchfs.dataset import Dataset, IndexedShards, ListedShard, Shard, counted
+from touchfs.dataset import Dataset, IndexedShards, counted
 from touchfs.dataset.key_index import open_keys
+from touchfs.dataset.shard import ListedShard, Shard
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.index_task import (

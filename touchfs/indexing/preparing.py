@@ -19,7 +19,8 @@ from touchfs.core import jobs
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.core.progress import Progress, reached, stage
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.catalogs import make_broken, make_notice
 from touchfs.registry.open import KnownShard, known_shard, shard_at
 from touchfs.shard.options import Decompress

@@ -31,9 +31,10 @@ from touchfs.core.extras import load_pyarrow
 from touchfs.core.location import Location
 from touchfs.core.names import hex_digest
 from touchfs.core.progress import Progress
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample_file import plain_range_of
+from touchfs.dataset.shard import Shard
 from touchfs.lists.kinds import lists_name
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.source.mapped import map_file

@@ -20,7 +20,7 @@ from touchfs.core.errors import FormatError
 from touchfs.core.extent import drive
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.recording_names import name_of, path_of
+from touchfs.dataset.recordings.recording_names import name_of, path_of
 from touchfs.dataset.sample import JSON_NAMES
 from touchfs.form.compressed_content import read_plain, with_compressed
 from touchfs.form.recordings import Decoded, Pcm

@@ -15,8 +15,8 @@ from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns
 from touchfs.bulk.tables.lance_batches import LanceBatches
 from touchfs.core.errors import UsageError
 from touchfs.core.extras import load_pyarrow
-from touchfs.dataset import Shard
 from touchfs.dataset.catalogued import CataloguedSample
+from touchfs.dataset.shard import Shard
 from touchfs.features import FeatureType
 from touchfs.features.hugging_face import features_of_schema, schema_metadata
 from touchfs.registry.containers import ARROW, PARQUET

@@ -11,10 +11,11 @@ from typing import Any
 
 from touchfs.core.errors import TouchfsError
 from touchfs.core.location import Location
-from touchfs.dataset import Shard, counted
+from touchfs.dataset import counted
 from touchfs.dataset.info import stored_columns
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.shard import Shard
 from touchfs.registry.containers import ARROW, PARQUET
 from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.sets.sample_table import FACTS, facts_among

@@ -17,7 +17,7 @@ from touchfs.catalog.catalog import Catalog, FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import FormatError
-from touchfs.dataset.recording_formats import extensions_of_rows
+from touchfs.dataset.recordings.recording_formats import extensions_of_rows
 from touchfs.form.recordings import Pcm
 from touchfs.registry.forms import parse_form
 from touchfs.statistics.buckets import LARGEST, Histogram

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from touchfs.core.errors import TouchfsError
 from touchfs.core.names import hex_digest
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.statistics.catalogs import CatalogStatistics
 

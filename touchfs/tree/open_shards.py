@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.table import COLUMNS, DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import ChangedError, UsageError
-from touchfs.dataset import Dataset, ListedShard, Shard, open_shard
+from touchfs.dataset import Dataset, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
-from touchfs.dataset.shard_recordings import known_recording, read_recording
+from touchfs.dataset.recordings.shard_recordings import known_recording, read_recording
+from touchfs.dataset.shard import ListedShard, Shard
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.shard.sample import StoredRecording
 from touchfs.tree.entry import Entry

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import ChangedError, TouchfsError, UsageError
 from touchfs.core.extent import Content
-from touchfs.dataset.recording_names import find_row, is_recording, name_of, path_of
-from touchfs.dataset.shard_recordings import known_recording, piece_of_recording
+from touchfs.dataset.recordings.recording_names import find_row, is_recording, name_of, path_of
+from touchfs.dataset.recordings.shard_recordings import known_recording, piece_of_recording
 from touchfs.shard.sample import Field, StoredRecording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack

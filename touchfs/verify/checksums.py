@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, TouchfsError, map_os_errors
 from touchfs.core.names import hex_digest
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.indexing.moved_indexes import checksums_of
 from touchfs.posix.trust import atomic_own_file, open_trusted

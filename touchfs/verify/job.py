@@ -9,7 +9,8 @@ from dataclasses import replace
 from touchfs.core import jobs
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.shard.options import Options
 from touchfs.verify.checksums import load_checksums
 from touchfs.verify.journal import Journal

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY
 from touchfs.core.errors import TouchfsError
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.shard import Shard
 from touchfs.limits import Limits
 from touchfs.verify.crc32c import PIECE, checksum_of, extender
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from touchfs.core import progress
 from touchfs.core.errors import LostWorkerError, MissingExtraError, TouchfsError
 from touchfs.core.names import hex_digest
-from touchfs.dataset import Shard
+from touchfs.dataset.shard import Shard
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.mapped_file import Batch, parse_file
 from touchfs.indexing.catalogs import make_catalog

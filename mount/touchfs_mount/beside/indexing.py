@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import starmap
 
 from touchfs.core.errors import TouchfsError
-from touchfs.dataset import Dataset, ListedShard, counted
+from touchfs.dataset import Dataset, counted
+from touchfs.dataset.shard import ListedShard
 from touchfs.indexing import open_dataset
 from touchfs.indexing.in_memory import share_index, shared_index
 from touchfs.indexing.preparing import find_prepared, is_waiting

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 from touchfs.core.errors import NotIndexedError
-from touchfs.dataset import Dataset, IndexedShards, Indexer, Shard
+from touchfs.dataset import Dataset, IndexedShards, Indexer
+from touchfs.dataset.shard import Shard
 
 _LOOK_SECONDS = 0.1
 # Looking takes at most this part of the time.

@@ -12,7 +12,8 @@ from touchfs.core.errors import ChangedError, MountError, SourceError, TouchfsEr
 from touchfs.core.location import Location
 from touchfs.core.progress import Progress
 from touchfs.core.urls import shown
-from touchfs.dataset import Dataset, ListedShard, counted
+from touchfs.dataset import Dataset, counted
+from touchfs.dataset.shard import ListedShard
 from touchfs.images.kept import KeptImage, find_or_make
 from touchfs.images.plan import Device, ImagePlan, plan_image, why_no_image
 from touchfs.indexing.place import make_place

@@ -19,7 +19,8 @@ from touchfs.catalog.key_endings import NO_ENDINGS
 from touchfs.core.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.core.names import hex_digest
 from touchfs.core.progress import Progress
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.index_task import has_catalog, warn_of_damage

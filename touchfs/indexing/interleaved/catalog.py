@@ -8,7 +8,7 @@ from typing import Protocol
 
 from touchfs.catalog.catalog import Facts, write_catalog
 from touchfs.core.errors import FormatError, MissingExtraError
-from touchfs.dataset import Shard
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.interleaved.looks import looks_interleaved
 from touchfs.indexing.interleaved.tables import VIEW, ItemTables
 from touchfs.indexing.interleaved.tar_samples import TarSamples

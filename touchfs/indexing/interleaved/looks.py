@@ -6,8 +6,9 @@ from functools import partial
 from itertools import islice
 
 from touchfs.core.json_text import parse_json
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.index_task import index_again
 from touchfs.shard.options import Options
 

@@ -21,7 +21,8 @@ from touchfs.core.errors import (
 )
 from touchfs.core.location import Location
 from touchfs.core.urls import shown
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
+from touchfs.dataset.shard import Shard
 from touchfs.indexing.interleaved import items_suffix, may_have_items
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.indexing.published.listing import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from touchfs.core.errors import UsageError
-from touchfs.dataset.recording import to_float32
+from touchfs.dataset.recordings.recording import to_float32
 from touchfs.dataset.sample import Sample
 from touchfs.node.audio.mixing import Audio
 

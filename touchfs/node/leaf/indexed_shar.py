@@ -12,9 +12,10 @@ from functools import partial
 from touchfs.containers.shar import files as shar_files
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
-from touchfs.dataset import Dataset, Shard
+from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.shard import Shard
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import warn_of_errors
 from touchfs.node.core.iteration import Iteration, Pair

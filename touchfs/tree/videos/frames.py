@@ -20,7 +20,7 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import ChangedError, TouchfsError, UsageError
 from touchfs.core.extent import Content
 from touchfs.dataset.open_shard import StoredBytes
-from touchfs.dataset.shard_videos import ShardVideos, is_video
+from touchfs.dataset.recordings.shard_videos import ShardVideos, is_video
 from touchfs.form.ordinals import pack_ordinal
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.tables.lance.forms import LanceVideo

@@ -15,7 +15,7 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import FormatError
 from touchfs.core.names import NAME_MAX
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.shard_recordings import may_be_recording, recording_row
+from touchfs.dataset.recordings.shard_recordings import may_be_recording, recording_row
 
 WAV, DOT = b".wav", b"."
 _NUMBERED = re.compile(rb"(.+)%~([1-9][0-9]{0,9})", re.DOTALL)
