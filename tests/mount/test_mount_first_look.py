@@ -268,6 +268,25 @@ def test_nobody_waits_for_the_background(mount, tars, index, end):
     assert mounted.info()["internal_errors"] == 0
 
 
+def test_a_key_does_not_wait_for_a_process_of_low_priority(mount, tars, index):
+    """Once a reader waits for all, they are indexed as fast as the machine can."""
+    write_tar(tars / "big.tar", {f"{each:06}.txt": b"%d\n" % each for each in range(MANY)})
+    lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
+    mounted = mount(tars, "--indexing", "background")
+    wait_until(lock.exists)
+    [slow_one] = beside(mounted)
+    os.kill(slow_one, signal.SIGSTOP)  # as if others had all of the time
+    assert os.getpriority(os.PRIO_PROCESS, slow_one) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    reader = subprocess.Popen(["readlink", mounted.path / "by-key" / "t6-0.txt"], stdout=subprocess.PIPE, text=True)
+    [fast_one] = wait_until(lambda: [pid for pid in beside(mounted) if pid != slow_one])
+    assert os.getpriority(os.PRIO_PROCESS, fast_one) == os.getpriority(os.PRIO_PROCESS, 0)
+    assert reader.communicate()[0] == "../shards/t6/t6-0.txt\n"
+    os.kill(slow_one, signal.SIGCONT)
+    wait_until(lambda: not beside(mounted))
+    assert catalogs(index) == SHARDS + 1
+    assert mounted.info()["internal_errors"] == 0
+
+
 def test_workers_that_are_killed_while_they_index(mount, tars, index):
     stem = catalog_of(tars, "t2")
     with locked(index, stem):
