@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import random
 import re
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from mount_numbers import numbers_of
 from mounts import SPEECH, Mount, touchfs
 from processes import children
 from range_server import range_server
+from s3_server import s3_server
 from slow import slow
 from small_disks import fill, small_disk
 from tars import Endless, write_tar
@@ -407,6 +411,28 @@ def test_of_a_server_only_what_is_looked_at_is_read(mount, tars):
         mounted = mount(f"{server.url}/t-{{00..19}}.tar", name="again")
         assert len(os.listdir(mounted.path / "shards")) == 20
         assert server.ranges == []
+
+
+def test_names_with_braces_in_a_bucket(mount, tmp_path, monkeypatch, caplog):
+    """Pages of a listing are asked for, and one shard of 2,000. Other directories beside them are not looked into."""
+    shard = write_tar(tmp_path / "train.tar", {f"{each}.txt": b"%d\n" % each for each in range(20)}).read_bytes()
+    with s3_server(monkeypatch):
+        names = [*(f"train-{number:05}.tar" for number in range(2_000)), "other/below/a.tar"]
+        for name in names:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object("data", name, shard)
+        with caplog.at_level(logging.INFO, "werkzeug"):
+            mounted = mount("s3://data/train-{00000..01999}.tar")
+            looked = subprocess.run(
+                "ls shards/train-00007 | head", shell=True, cwd=mounted.path, stdout=subprocess.PIPE
+            )
+            assert looked.stdout.splitlines() == sorted(b"%d.txt" % each for each in range(20))[:10]
+            mounted.end()
+    asked = [record.getMessage() for record in caplog.records if record.name == "werkzeug"]
+    of_shards = [line for line in asked if re.search(r"/train-\d+\.tar", line)]
+    assert of_shards
+    assert all("/train-00007.tar" in line for line in of_shards)
+    assert not any("other" in line for line in asked)
+    assert len(asked) <= 30, asked
 
 
 def test_where_there_is_no_room_for_an_index(mount, tars, tmp_path, monkeypatch):
