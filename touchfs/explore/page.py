@@ -58,6 +58,15 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Thumbnails:
+    """Small images beside each other: of each a text and its pixels, shape (height, width, 3)."""
+
+    title: str
+    words: str
+    images: Sequence[tuple[str, NDArray[np.uint8]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Map:
     """An array as levels from 0 to 255, shape (rows, columns)."""
 
@@ -131,7 +140,18 @@ class TextTable:
 
 
 Part: TypeAlias = (
-    Recording | ShownSegments | Picture | Map | Line | Text | Problem | FileList | HistogramCard | Bars | TextTable
+    Recording
+    | ShownSegments
+    | Picture
+    | Thumbnails
+    | Map
+    | Line
+    | Text
+    | Problem
+    | FileList
+    | HistogramCard
+    | Bars
+    | TextTable
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,9 +24,12 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
 from touchfs.explore.recordings import format_seconds
+from touchfs.format.image_size import ImageSize
+from touchfs.pages.thumbnails import first_images
 from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.statistics import buckets
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
+from touchfs.statistics.images import image_sizes
 from touchfs.statistics.stored import statistics_of
 from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
@@ -34,6 +38,7 @@ _INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
 _BARS = 32
+_TABLE_COLUMNS = 40
 _COLUMNS = ("key", "duration", "text")
 # Of a set in a notebook
 _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
@@ -65,8 +70,9 @@ class Overview:
         texts = TextStatistics.read(self.samples, most_texts)
         cards = [*islice(self._cards(texts), cards_shown)]
         basis = "" if texts.samples >= texts.of else f"texts of {texts.samples:,} random samples"
+        pictures = first_images(self.samples) if rows else ()
         facts = [*self._facts(), *([basis] if basis and (texts.lengths.counts or texts.fields) else [])]
-        return Page(title, self._place(), facts, [*cards, *self._first_samples(rows), *self._problems()])
+        return Page(title, self._place(), facts, [*cards, *pictures, *self._first_samples(rows), *self._problems()])
 
     def _place(self) -> str:
         kinds = ", ".join(sorted({shard.container.name for shard in self.shards}))
@@ -106,6 +112,8 @@ class Overview:
                 for name, (count, size) in files
             ]
             yield Bars("Files", "by their bytes", values)
+        if sizes := image_sizes(self.samples):
+            yield _sizes_card(sizes)
         for name, counts in texts.fields.items():
             if name in texts.numbers and (counts is None or len(counts) > _VALUES):
                 yield _numbers_card(name, np.asarray(texts.numbers[name]))
@@ -113,6 +121,16 @@ class Overview:
                 yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
         if texts.characters:
             yield _characters_card(texts)
+        if types := self._column_types():
+            yield _columns_table(types, texts)
+
+    def _column_types(self) -> dict[str, str]:
+        """The types of the columns of the first table that can be read."""
+        for shard in self.shards:
+            with suppress(TouchfsError):
+                if types := shard.known.column_types:
+                    return types
+        return {}
 
     def _first_samples(self, most: int) -> Iterator[Part]:
         rows = [row_of(sample) for sample in islice(iter(self.samples), most)]
@@ -181,6 +199,25 @@ def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
     counts, _ = np.histogram(np.minimum(numbers, high), bars, (low, high if high > low else low + 1))
     words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
     return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"))
+
+
+def _sizes_card(sizes: Counter[ImageSize]) -> Bars:
+    total, listed = sizes.total(), sizes.most_common(_VALUES)
+    middle = sorted(sizes.elements(), key=lambda size: size.width * size.height)[total // 2]
+    words = f"{counted(len(sizes), 'size')} of {total:,} images · median {middle.width:,} × {middle.height:,}"
+    values = [(f"{size.width:,} × {size.height:,}", count, f"{100 * count / total:.1f} %") for size, count in listed]
+    return Bars("Image size", words, values)
+
+
+def _columns_table(types: dict[str, str], texts: TextStatistics) -> TextTable:
+    """The columns of a table. How often they are null is known of those that the JSON of a row has."""
+    rows = []
+    for name, kind in [*types.items()][:_TABLE_COLUMNS]:
+        is_known = name in texts.fields or name in texts.nulls
+        rows.append((name, kind, f"{100 * texts.nulls[name] / texts.samples:.1f} %" if is_known else ""))
+    if len(types) > _TABLE_COLUMNS:
+        rows.append((f"and {len(types) - _TABLE_COLUMNS:,} more", "", ""))
+    return TextTable("Columns", ("column", "type", "null"), rows)
 
 
 def _characters_card(texts: TextStatistics) -> Bars:
