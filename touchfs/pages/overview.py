@@ -204,7 +204,7 @@ def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
 def _sizes_card(sizes: Counter[ImageSize]) -> Bars:
     total, listed = sizes.total(), sizes.most_common(_VALUES)
     middle = sorted(sizes.elements(), key=lambda size: size.width * size.height)[total // 2]
-    words = f"{counted(len(sizes), 'size')} of {total:,} images · median {middle.width:,} × {middle.height:,}"
+    words = f"{counted(len(sizes), 'size')} of {counted(total, 'image')} · median {middle.width:,} × {middle.height:,}"
     values = [(f"{size.width:,} × {size.height:,}", count, f"{100 * count / total:.1f} %") for size, count in listed]
     return Bars("Image size", words, values)
 
