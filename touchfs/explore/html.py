@@ -1,6 +1,6 @@
 """Pages as HTML and SVG: one file, without a script, that loads nothing.
 
-Templates escape whatever they are given, and `_visible` marks what has no shape of its own: so a name can neither be
+Templates escape whatever they are given, and `visible` marks what has no shape of its own: so a name can neither be
 markup nor turn the text beside it. The policy of a document allows its own style sheet and data of its own, so even a
 mistake here could not run.
 """
@@ -25,10 +25,13 @@ from touchfs.core.errors import MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.explore.files import PictureSize
 from touchfs.explore.lanes import lanes_of
+from touchfs.explore.linked import list_url
 from touchfs.explore.page import (
     Bars,
     HistogramCard,
     Line,
+    LinkedRecording,
+    LinkedSegments,
     Map,
     Page,
     Part,
@@ -50,7 +53,7 @@ SIZE = PictureSize(800, 720, 480, 240, PLAYED_SECONDS)
 # Of notebooks
 NOTEBOOK_SIZE = PictureSize(800, 480, 320, 160, 30)
 SAMPLE_BYTES, SET_BYTES = 2_000_000, 256_000
-_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
+TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
 # What has no shape, or changes how its neighbours read: but for line ends, tabs, and the joiners that scripts need.
 _SHAPELESS = re.compile(
     f"(?![\n\t])[{CONTROL}\xad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -61,14 +64,17 @@ _LANES = 6
 # Of a figure of SVG
 _WIDTH, _LEFT, _WAVE, _SPECTROGRAM, _LANE = 968, 16, 88, 240, 24
 _MARKS = (500, 1000, 2000, 4000, 8000)
+_STEPS, _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 600, 1800), 10
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """A text whose characters without a shape of their own are written as `⟨U+202E⟩`."""
     return _SHAPELESS.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates. Raises MissingExtraError without Jinja2."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
         from markupsafe import Markup
@@ -76,10 +82,10 @@ def _environment() -> Environment:
         raise MissingExtraError(f"HTML and SVG need Jinja2: {install_hint('html')}") from error
 
     def shown(value: Any) -> Any:
-        return _visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=shown,
@@ -87,7 +93,7 @@ def _environment() -> Environment:
     )
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
     """Markup of ours, that templates take as it is."""
     from markupsafe import Markup
 
@@ -105,28 +111,48 @@ def fragment(page: Page, most_bytes: int) -> str | None:
     return found if len(found.encode()) <= most_bytes else None
 
 
-def section(page: Page, level: int = 1) -> str:
-    """A page as a part of a document. Raises MissingExtraError without Jinja2."""
+def section(page: Page, level: int = 1, root: str = "") -> str:
+    """A page as a part of a document; with links, if that is at a server with its `root` at this relative URL.
+
+    Raises MissingExtraError without Jinja2.
+    """
     cards = [part for part in page.parts if isinstance(part, HistogramCard | Bars)]
     others = [part for part in page.parts if not isinstance(part, HistogramCard | Bars)]
     following = [*others[1:], None]
-    parts = [(type(part).__name__, part, _drawn(part, after)) for part, after in zip(others, following, strict=True)]
+    parts = [(type(part).__name__, part, _drawn(part, after)) for part, after in zip(others, following, strict=False)]
     return (
-        _environment()
+        environment()
         .get_template("section.html")
-        .render(page=page, level=level, cards=cards, parts=parts, height=_height, width=_width)
+        .render(
+            page=page,
+            level=level,
+            cards=cards,
+            parts=parts,
+            height=_height,
+            width=_width,
+            root=root,
+            list_url=list_url,
+        )
     )
 
 
 def document(title: str, sections: Iterable[str], left_out: str = "") -> str:
     """A document of sections."""
-    environment = _environment()
-    with open(os.path.join(_TEMPLATES, "page.css"), encoding="utf-8") as file:
-        style = file.read()
+    style = style_sheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        title=title, sections=_markup("".join(sections)), style=_markup(style), style_hash=digest, left_out=left_out
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title, sections=markup("".join(sections)), style=markup(style), style_hash=digest, left_out=left_out
+        )
     )
+
+
+def style_sheet() -> str:
+    """The style sheet of all pages."""
+    with open(os.path.join(TEMPLATES, "page.css"), encoding="utf-8") as file:
+        return file.read()
 
 
 def report(title: str, pages: Iterable[Page], most_bytes: int = REPORT_BYTES) -> str:
@@ -168,7 +194,7 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
             levels = part.sketch.levels()
             segments = following if isinstance(following, ShownSegments) else ShownSegments((), 0)
             return {
-                "waves": _waves(part),
+                "waves": waves(part),
                 "paper": _url("image/png", levels_png(levels, PAPER)),
                 "night": _url("image/png", levels_png(levels, NIGHT)),
                 "lanes": [
@@ -181,6 +207,13 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
                 ],
                 "sound": _url("audio/wav", part.wav) if part.wav else "",
             }
+        case LinkedRecording():
+            listed = following.listed if isinstance(following, LinkedSegments) else ()
+            lanes = lanes_of([each.shown for each in listed if each.shown.start < part.drawn])[:_LANES]
+            return {
+                "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
+                "ticks": _ticks(part.drawn),
+            }
         case Picture():
             return {"source": _photo(part.pixels)}
         case Map():
@@ -190,7 +223,8 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
     return {}
 
 
-def _waves(part: Recording) -> list[str]:
+def waves(part: Recording) -> list[str]:
+    """The path of each channel: a unit wide for each column, and 100 high."""
     scale = np.float32(1 / max(part.sketch.peak, _SILENT))
     return [
         wave_path(low * scale, high * scale, _WAVE_HEIGHT)
@@ -198,10 +232,32 @@ def _waves(part: Recording) -> list[str]:
     ]
 
 
+def marks(rate: int) -> list[tuple[str, float]]:
+    """Some frequencies of a spectrogram, with their places in percent from the top."""
+    return [
+        (f"{each / 1000:g} kHz", round(100 * (1 - row_of(each, rate) / ROWS), 2)) for each in _MARKS if each < rate / 2
+    ]
+
+
 def _span(start: float, end: float, seconds: float, width: int) -> tuple[float, float]:
     first = round(min(max(start / max(seconds, 1e-9), 0), 1) * width, 2)
     last = round(min(max(end / max(seconds, 1e-9), 0), 1) * width, 2)
-    return first, max(round(last - first, 2), 1)
+    return first, max(round(last - first, 2), width / 1000)
+
+
+def _ticks(seconds: float) -> list[tuple[str, float]]:
+    """Times for a ruler, with their places in percent: a dozen at most."""
+    if seconds <= 0:
+        return []
+    step = next((each for each in _STEPS if seconds / each <= _TICKS), 3600)
+    count = int(seconds / step) + 1
+    digits = 2 if step < 0.1 else 1 if step < 1 else 0
+    times = [each * step for each in range(count) if each * step <= 0.97 * seconds]
+    return [(_clock(time, digits), round(100 * time / seconds, 2)) for time in times]
+
+
+def _clock(seconds: float, digits: int) -> str:
+    return f"{seconds:.{digits}f}" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _photo(pixels: NDArray[np.uint8]) -> str:
@@ -227,16 +283,12 @@ def figure(page: Page) -> str:
     drawn: dict[str, Any] = {"waves": [], "image": "", "marks": [], "spans": [], "axis": [], "columns": 1}
     drawn |= {"image_top": 0, "image_width": _WIDTH, "image_height": 0, "is_stretched": True}
     if isinstance(part, Recording):
-        for path in _waves(part):
+        for path in waves(part):
             drawn["waves"].append((path, top))
             top += _WAVE
         drawn |= {"columns": part.sketch.columns, "image": _url("image/png", levels_png(part.sketch.levels(), PAPER))}
         drawn |= {"image_top": top, "image_height": _SPECTROGRAM}
-        drawn["marks"] = [
-            (f"{each / 1000:g} kHz", round(top + _SPECTROGRAM * (1 - row_of(each, part.rate) / ROWS), 1))
-            for each in _MARKS
-            if each < part.rate / 2
-        ]
+        drawn["marks"] = [(name, round(top + _SPECTROGRAM * place / 100, 1)) for name, place in marks(part.rate)]
         top += _SPECTROGRAM + 4
         segments = next((each for each in page.parts if isinstance(each, ShownSegments)), ShownSegments((), 0))
         for lane in lanes_of([each for each in segments.listed if each.start < part.drawn])[:_LANES]:
@@ -259,4 +311,4 @@ def figure(page: Page) -> str:
         drawn |= {"image_width": width, "image_height": height}
         top += height
     facts = f"{part.name} · {part.facts}"
-    return _environment().get_template("figure.svg").render(page=page, facts=facts, height=top + 36, **drawn)
+    return environment().get_template("figure.svg").render(page=page, facts=facts, height=top + 36, **drawn)

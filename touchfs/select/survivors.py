@@ -43,8 +43,8 @@ Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 
 HEADER = struct.Struct("<8sIIQQ16s16s")
 MAGIC = b"TOUCHSRV"
-# 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values. 3 read no recordings. 4 had
-# no `segments` and no `characters`.
+# 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values. 3 read no recordings.
+# 4 had no `segments` and no `characters`.
 VERSION = 5
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
