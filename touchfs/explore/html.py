@@ -1,6 +1,6 @@
 """Pages as HTML and SVG: one file, without a script, that loads nothing.
 
-Templates escape whatever they are given, and `_visible` marks what has no shape of its own: so a name can neither be
+Templates escape whatever they are given, and `visible` marks what has no shape of its own: so a name can neither be
 markup nor turn the text beside it. The policy of a document allows its own style sheet and data of its own, so even a
 mistake here could not run.
 """
@@ -25,10 +25,14 @@ from touchfs.core.errors import MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.explore.files import PictureSize
 from touchfs.explore.lanes import lanes_of
+from touchfs.explore.linked import list_url
 from touchfs.explore.page import (
     Bars,
     HistogramCard,
     Line,
+    LinkedImage,
+    LinkedRecording,
+    LinkedSegments,
     Map,
     Page,
     Part,
@@ -53,7 +57,7 @@ SIZE = PictureSize(800, 720, 480, 240, PLAYED_SECONDS)
 # Of notebooks
 NOTEBOOK_SIZE = PictureSize(800, 480, 320, 160, 30)
 SAMPLE_BYTES, SET_BYTES = 2_000_000, 256_000
-_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
+TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
 # What has no shape, or changes how its neighbours read: but for line ends, tabs, and the joiners that scripts need.
 _SHAPELESS = re.compile(
     f"(?![\n\t])[{CONTROL}\xad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -70,12 +74,14 @@ _STEPS, _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 600
 _SMALL = 160
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """A text whose characters without a shape of their own are written as `⟨U+202E⟩`."""
     return _SHAPELESS.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates. Raises MissingExtraError without Jinja2."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
         from markupsafe import Markup
@@ -83,10 +89,10 @@ def _environment() -> Environment:
         raise MissingExtraError(f"HTML and SVG need Jinja2: {install_hint('html')}") from error
 
     def shown(value: Any) -> Any:
-        return _visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=shown,
@@ -94,7 +100,7 @@ def _environment() -> Environment:
     )
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
     """Markup of ours, that templates take as it is."""
     from markupsafe import Markup
 
@@ -112,18 +118,20 @@ def fragment(page: Page, most_bytes: int) -> str | None:
     return found if len(found.encode()) <= most_bytes else None
 
 
-def section(page: Page, level: int = 1, *, has_style: bool = True) -> str:
-    """A page as a part of a document, with our style sheet or without. Raises MissingExtraError without Jinja2."""
+def section(page: Page, level: int = 1, root: str = "", *, has_style: bool = True) -> str:
+    """A page as a part of a document, with our style sheet or without; with links, if that is at a server with its
+    `root` at this relative URL. Raises MissingExtraError without Jinja2.
+    """
     cards = [part for part in page.parts if isinstance(part, HistogramCard | Bars)]
     others = [part for part in page.parts if not isinstance(part, HistogramCard | Bars)]
     following = [*others[1:], None]
     wide = _are_wide(others)
     parts = [
         (type(part).__name__, part, _drawn(part, after), is_wide)
-        for part, after, is_wide in zip(others, following, wide, strict=True)
+        for part, after, is_wide in zip(others, following, wide, strict=False)
     ]
     return (
-        _environment()
+        environment()
         .get_template("section.html")
         .render(
             page=page,
@@ -134,19 +142,29 @@ def section(page: Page, level: int = 1, *, has_style: bool = True) -> str:
             height=_height,
             width=_width,
             has_style=has_style,
+            root=root,
+            list_url=list_url,
         )
     )
 
 
 def document(title: str, sections: Iterable[str], left_out: str = "") -> str:
     """A document of sections."""
-    environment = _environment()
-    with open(os.path.join(_TEMPLATES, "page.css"), encoding="utf-8") as file:
-        style = file.read()
+    style = style_sheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        title=title, sections=_markup("".join(sections)), style=_markup(style), style_hash=digest, left_out=left_out
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title, sections=markup("".join(sections)), style=markup(style), style_hash=digest, left_out=left_out
+        )
     )
+
+
+def style_sheet() -> str:
+    """The style sheet of all pages."""
+    with open(os.path.join(TEMPLATES, "page.css"), encoding="utf-8") as file:
+        return file.read()
 
 
 def report(title: str, pages: Iterable[Page], most_bytes: int = REPORT_BYTES) -> str:
@@ -175,7 +193,7 @@ def _without_sound(page: Page) -> Page:
 
 def _are_wide(parts: Sequence[Part]) -> list[bool]:
     """Which parts are as wide as the page: all but images and texts beside each other."""
-    narrow = [isinstance(part, Picture | Text) for part in parts]
+    narrow = [isinstance(part, Picture | Text | LinkedImage) for part in parts]
     beside = zip([False, *narrow], narrow, [*narrow[1:], False], strict=False)
     return [not (this and (before or after)) for before, this, after in beside]
 
@@ -204,7 +222,7 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
             listed = following.listed if isinstance(following, ShownSegments) else ()
             listed = [each for each in listed if each.start < part.drawn]
             return {
-                "waves": _waves(part),
+                "waves": waves(part),
                 "paper": _url("image/png", levels_png(levels, PAPER)),
                 "night": _url("image/png", levels_png(levels, NIGHT)),
                 "shades": [_span(each.start, each.end, part.drawn, part.sketch.columns) for each in listed],
@@ -215,6 +233,13 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
                 "ticks": _ticks(part.drawn),
                 "marks": marks(part.rate),
                 "sound": _url("audio/wav", part.wav) if part.wav else "",
+            }
+        case LinkedRecording():
+            listed = following.listed if isinstance(following, LinkedSegments) else ()
+            lanes = lanes_of([each.shown for each in listed if each.shown.start < part.drawn])[:_LANES]
+            return {
+                "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
+                "ticks": _ticks(part.drawn),
             }
         case Picture():
             source, width, height, is_enlarged = _enlarged(part.pixels)
@@ -231,7 +256,8 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
     return {}
 
 
-def _waves(part: Recording) -> list[str]:
+def waves(part: Recording) -> list[str]:
+    """The path of each channel: a unit wide for each column, and 100 high."""
     scale = np.float32(1 / max(part.sketch.peak, _SILENT))
     return [
         wave_path(low * scale, high * scale, _WAVE_HEIGHT)
@@ -306,7 +332,7 @@ def figure(page: Page) -> str:
         ticks = [(time, round(left + width * place / 100, 1)) for time, place in _ticks(part.drawn)]
         drawn |= {"left": left, "width": width, "ticks": ticks, "columns": part.sketch.columns}
         top += _RULER
-        for path in _waves(part):
+        for path in waves(part):
             drawn["waves"].append((path, top))
             top += _WAVE
         drawn |= {"image_top": top, "image": _url("image/png", levels_png(part.sketch.levels(), PAPER))}
@@ -329,7 +355,7 @@ def figure(page: Page) -> str:
         drawn |= {"image": _photo(part.pixels), "width": width, "image_height": height}
         top += height
     facts = f"{part.name} · {part.facts}"
-    return _environment().get_template("figure.svg").render(page=page, facts=facts, height=top + _LEFT, **drawn)
+    return environment().get_template("figure.svg").render(page=page, facts=facts, height=top + _LEFT, **drawn)
 
 
 def _placed(segment: ShownSegment, part: Recording, left: int, width: int) -> tuple[float, float]:
