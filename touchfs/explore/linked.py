@@ -20,7 +20,7 @@ OWN = "-/"
 
 @dataclass(frozen=True, slots=True)
 class LinkedSample:
-    """A sample in a list. `picture` is an image or a waveform, `kind` says which; both may be ""."""
+    """A sample in a list. `picture` is an image or a waveform, `picture_kind` says which; both may be ""."""
 
     position: int
     key: str
@@ -29,7 +29,7 @@ class LinkedSample:
     segments: int
     url: str
     picture: str
-    kind: str
+    picture_kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Application:
     def __init__(self, tree: ServedTree, access: HttpAccess) -> None:
         self._served = tree
         self._access = access
-        self._explorer = Explorer(tree)
+        self.explorer = Explorer(tree)
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request."""
@@ -81,7 +81,7 @@ class Application:
         if body:
             raise refusal(HTTPStatus.BAD_REQUEST, f"a {method} has no body")
         if is_page(environ):
-            return self._explorer.answer(environ, environ[IS_GONE])
+            return self.explorer.answer(environ, environ[IS_GONE])
         tree = self._served.current()
         found = self._served.find(tree, _path(environ), environ[IS_GONE])
         return self._directory(tree, found, environ) if found.is_directory else self._file(tree, found, environ)

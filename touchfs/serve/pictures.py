@@ -55,7 +55,8 @@ class Pictures:
     def __init__(self, limits: Limits) -> None:
         self.slots = threading.BoundedSemaphore(AT_ONCE)
         self.pool = DecodePool(AT_ONCE, limits.decode_seconds)
-        self._waiting = threading.BoundedSemaphore(WAITING)
+        self.waiting = 0
+        self._lock = threading.Lock()
         self._limits = limits
 
     def etag(self, version: str, kind: str, width: int, *, is_night: bool) -> str:
@@ -85,13 +86,16 @@ class Pictures:
     def _turn(self) -> Iterator[None]:
         """One of the slots for the block. Raises Refusal if none gets free in time, or too many wait already."""
         if not self.slots.acquire(blocking=False):
-            if not self._waiting.acquire(blocking=False):
-                raise _busy()
+            with self._lock:
+                if self.waiting >= WAITING:
+                    raise _busy()
+                self.waiting += 1
             try:
                 if not self.slots.acquire(timeout=WAIT_SECONDS):
                     raise _busy()
             finally:
-                self._waiting.release()
+                with self._lock:
+                    self.waiting -= 1
         try:
             yield
         finally:
