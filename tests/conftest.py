@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["floors"]
+pytest_plugins = ["floors", "browser"]
 
 # How long an example takes, or is made, is up to the machine: it never fails a test.
 settings.register_profile("touchfs", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -42,6 +42,8 @@ sys.exit(not same)
 " $DIR/recording.wav $DIR/segment.wav'
 
     run 'touchfs umount $DIR/mnt'
+    echo
+    echo 'To see these recordings in the browser: .venv/bin/touchfs demo build/demo && .venv/bin/touchfs serve build/demo/touchnet --open'
 }
 
 finish() {

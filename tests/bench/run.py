@@ -32,6 +32,7 @@ BENCHMARKS = (
     "orders",
     "training",
     "control_files",
+    "pictures",
     "fleet",
     "remount",
     "first_look",

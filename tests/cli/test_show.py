@@ -12,6 +12,8 @@ import time
 from fcntl import ioctl
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command import TOUCHFS
 from PIL import Image
@@ -175,6 +177,45 @@ def test_a_dataset_is_facts_and_bars(text, things):
     assert "Duration  median 1 s, 99 % up to 1" in shown and re.search("^wav +█.* 2 · 31.3 KiB$", shown, re.MULTILINE)
     assert text("show", f"{things}:shards/things").splitlines()[1:] == lines[1:]
     assert max(map(cell_len, lines)) <= 80 and not CONTROL.search(shown)
+
+
+def test_images_of_a_dataset_are_small_ones_beside_each_other(here, text):
+    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    files = {f"{number}.png": png(colour, (40, 40)) for number, colour in enumerate(colours)}
+    tar = write_tar(here / "images.tar", files | {"damaged.png": b"no image", "z.png": png((9, 9, 9), (80, 20))})
+    shown = terminal(tar)
+    (line,) = {line for line in shown.splitlines() if all(f"38;2;{r};{g};{b};" in line for r, g, b in colours)}
+    assert len(STYLE.sub("", line).rstrip()) == 3 * 18 + 2 * 2
+    assert "Image size  2 sizes of 4 images · median 40 × 40" in STYLE.sub("", shown)
+    assert re.search("^40 × 40 +█+ +75.0 %$", STYLE.sub("", shown), re.MULTILINE)
+    text("show", tar, "-o", "images.html", "--samples", "0")
+    assert (here / "images.html").read_text(encoding="utf-8").count("<figcaption") == 4
+
+
+def test_columns_of_a_table_have_types_and_nulls(here, text):
+    columns = {"name": ["a", None, "c", None], "number": [1, 2, 3, 4]}
+    pq.write_table(pa.table(columns), here / "table.parquet")
+    lines = text("show", here / "table.parquet").splitlines()
+    start = lines.index("Columns")
+    assert [line.split() for line in lines[start + 1 : start + 4]] == [
+        ["column", "type", "null"],
+        ["name", "utf8", "50.0", "%"],
+        ["number", "int64", "0.0", "%"],
+    ]
+
+
+def test_a_video_has_frames_and_its_sound(here, text):
+    for name, sound in (("a.mp4", ("-f", "lavfi", "-i", "sine=duration=3")), ("b.mp4", ())):
+        picture = ("-f", "lavfi", "-i", "testsrc=duration=3:size=64x48:rate=5")
+        run = ["ffmpeg", "-loglevel", "error", *picture, *sound, "-pix_fmt", "yuv420p", name]
+        subprocess.run(run, check=True, stdin=subprocess.DEVNULL)
+    files = {name: (here / name).read_bytes() for name in ("a.mp4", "b.mp4")}
+    tar = write_tar(here / "videos.tar", files | {"c.mp4": b"no video"})
+    shown = text("show", f"{tar}:shards/videos/a.mp4")
+    assert re.search("^0.00 s +1.00 s +2.00 s$", shown, re.MULTILINE) and "44,100 Hz · mono · aac" in shown
+    silent = text("show", f"{tar}:shards/videos/b.mp4")
+    assert "0.00 s" in silent and "sound" not in silent
+    assert re.search("^mp4: .+", text("show", f"{tar}:shards/videos/c.mp4"), re.MULTILINE)
 
 
 def test_a_report_is_one_file(text, touchfs, things, here):

@@ -85,6 +85,17 @@ def test_of_segments(tmp_path: Path) -> None:
     assert (merged.rate, merged.channels, merged.coding) == (8000, 2, "wav")
 
 
+def test_segments_and_characters_are_counted(tmp_path: Path) -> None:
+    segments = json.dumps({"segments": [{"start": 0, "end": 1, "text": "x"}, {"start": 1, "end": 1.5}]}).encode()
+    files = {"a.wav": encoded(8000), "a.json": segments, "b.txt": "früh".encode(), "c.json": b'{"text": "abc"}'}
+    path = write_tar(tmp_path / "x.tar", {**files, "d.json": b'{"segments": 7}', "e.bin": b""})
+    assert keys(path, "segments == 2") == ["a"]
+    assert keys(path, "segments == 0") == ["b", "c", "e"]
+    assert keys(path, "segments == 7") == ["d"]
+    assert keys(path, "characters == 4 or characters == 3") == ["b", "c"]
+    assert keys(path, "not characters exists") == ["a", "d", "e"]
+
+
 def test_the_json_counts_first_as_it_always_did(tmp_path: Path) -> None:
     files = {
         "a.wav": encoded(8000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import webbrowser
 
 import click
 
@@ -16,6 +17,7 @@ from touchfs.core.errors import SourceError
 from touchfs.core.urls import shown
 from touchfs.indexing.in_memory import discard
 from touchfs.indexing.serving import why_unservable
+from touchfs.posix.threads import start_thread
 
 
 @click.command("serve", cls=Command)
@@ -36,12 +38,16 @@ from touchfs.indexing.serving import why_unservable
     show_default=True,
     help="Answers that one client may have open at a time, of 64 in all. Behind a proxy, all clients are one: 64.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open the dataset in the browser.")
 @dataset_options
-def command(source: str, address: str, token_file: str | None, answers: int, read_options: ReadOptions) -> None:
+def command(
+    source: str, address: str, token_file: str | None, answers: int, opens: bool, read_options: ReadOptions
+) -> None:
     """Serve a dataset over HTTP and WebDAV, read-only.
 
     For machines without FUSE, for browsers, and for programs that read URLs. A shard is indexed when somebody looks
-    into it. Ctrl-C ends it.
+    into it. A browser that opens the address sees the dataset: statistics, samples, and what is in each. Ctrl-C ends
+    it.
 
     \b
     Example:
@@ -65,6 +71,8 @@ def command(source: str, address: str, token_file: str | None, answers: int, rea
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     say(f"serving {shown(source)} at {server.url}")
+    if opens:  # in a thread, as a browser of the terminal takes the request that the server answers only then
+        start_thread(webbrowser.open, server.url, name="browser")
     server.serve()
 
 

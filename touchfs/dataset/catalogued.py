@@ -129,6 +129,15 @@ class CataloguedSample(Sample):
         """See `Sample.shown_segments`."""
         return segments_of(self._shard, self.ordinal) if self._table is self._shard.tables["shards"] else None
 
+    @property
+    def segment_count(self) -> int:
+        """See `Sample.segment_count`."""
+        table = self._shard.tables.get("segments")
+        if table is None or self._table is not self._shard.tables["shards"]:
+            return 0
+        rows = table.files(self.ordinal)
+        return table.part[rows[-1]] + 1 if rows else 0
+
     def extension(self, row: int) -> str:
         """The extension of the file at a row, as a key of this mapping."""
         return self._table.extension(row)

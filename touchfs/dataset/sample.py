@@ -348,6 +348,11 @@ class Sample(Mapping[str, bytes]):
         """Its segments as a page shows them; None if it has none."""
         return None
 
+    @property
+    def segment_count(self) -> int:
+        """How many segments it has."""
+        return 0
+
     def _repr_html_(self) -> str | None:
         """It as a notebook shows it: sound, pictures and texts; None, so as its `repr`, if that is impossible."""
         from touchfs.explore.files import sample_page

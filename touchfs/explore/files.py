@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.core.extent import Content
-from touchfs.explore.page import FileList, Line, Map, Page, Part, Picture, Problem, ShownSegments, Text
+from touchfs.explore.page import (
+    FileList,
+    Line,
+    Map,
+    Page,
+    Part,
+    Picture,
+    Problem,
+    ShownSegments,
+    Text,
+    Thumbnails,
+)
 from touchfs.explore.recordings import draw
 from touchfs.form.compressed_content import plain_extension, read_plain
 from touchfs.limits import LIMITS, Limits
@@ -43,6 +54,9 @@ class PictureSize:
 
 
 ContentOf = Callable[[], Content]
+ThumbnailsOf = Callable[[], Thumbnails]
+# The sides of small images among others, in pixels
+THUMBNAIL = PictureSize(1, 160, 160, 1)
 
 
 def sample_page(
@@ -55,16 +69,22 @@ def sample_page(
     limits: Limits = LIMITS,
     *,
     in_order: bool = False,
+    frames: Mapping[str, ThumbnailsOf] | None = None,
 ) -> Page:
     """The page of a sample: the contents of its `files` by their extensions, the one called `first` before others, or
-    all `in_order`. A file that cannot be shown is a Problem in its place.
+    all `in_order`. Videos have their `frames` before their sound. What cannot be shown is a Problem in its place.
     """
     shown = [*filter(_is_shown, files)]
     if not in_order:
         shown.sort(key=lambda name: (name != first, *_order(name)))
     parts: list[Part] = []
     for name in shown[:_PARTS]:
-        parts.append(part_of(name, files[name], size, limits))
+        part = part_of(name, files[name], size, limits)
+        if frames and name in frames:
+            parts.append(seen := _frames(name, frames[name]))
+            if isinstance(part, Problem) and not isinstance(seen, Problem):
+                continue  # a silent video
+        parts.append(part)
         if segments is not None and can_be_cut(name):
             parts.append(segments)
             segments = None
@@ -102,6 +122,19 @@ def part_of(name: str, content: ContentOf, size: PictureSize, limits: Limits = L
         return _text(name, content(), limits)
     except TouchfsError as error:
         return Problem(name, error.message)
+
+
+def _frames(name: str, frames: ThumbnailsOf) -> Part:
+    try:
+        return frames()
+    except TouchfsError as error:
+        return Problem(name, error.message)
+
+
+def thumbnail(name: str, content: ContentOf) -> NDArray[np.uint8] | None:
+    """A small version of an image; None for one that cannot be shown."""
+    part = part_of(name, content, THUMBNAIL)
+    return part.pixels if isinstance(part, Picture) else None
 
 
 def _image(name: str, content: Content, size: PictureSize) -> Part:

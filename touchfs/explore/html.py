@@ -1,6 +1,6 @@
 """Pages as HTML and SVG: one file, without a script, that loads nothing.
 
-Templates escape whatever they are given, and `_visible` marks what has no shape of its own: so a name can neither be
+Templates escape whatever they are given, and `visible` marks what has no shape of its own: so a name can neither be
 markup nor turn the text beside it. The policy of a document allows its own style sheet and data of its own, so even a
 mistake here could not run.
 """
@@ -25,16 +25,23 @@ from touchfs.core.errors import MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.explore.files import PictureSize
 from touchfs.explore.lanes import lanes_of
+from touchfs.explore.linked import list_url
 from touchfs.explore.page import (
     Bars,
     HistogramCard,
     Line,
+    LinkedImage,
+    LinkedRecording,
+    LinkedSegments,
     Map,
     Page,
     Part,
     Picture,
     Recording,
+    ShownSegment,
     ShownSegments,
+    Text,
+    Thumbnails,
 )
 from touchfs.picture.palette import NIGHT, PAPER
 from touchfs.picture.png import colours_png, levels_png
@@ -50,7 +57,7 @@ SIZE = PictureSize(800, 720, 480, 240, PLAYED_SECONDS)
 # Of notebooks
 NOTEBOOK_SIZE = PictureSize(800, 480, 320, 160, 30)
 SAMPLE_BYTES, SET_BYTES = 2_000_000, 256_000
-_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
+TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
 # What has no shape, or changes how its neighbours read: but for line ends, tabs, and the joiners that scripts need.
 _SHAPELESS = re.compile(
     f"(?![\n\t])[{CONTROL}\xad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -59,16 +66,22 @@ _SILENT = 0.001
 _WAVE_HEIGHT = 100
 _LANES = 6
 # Of a figure of SVG
-_WIDTH, _LEFT, _WAVE, _SPECTROGRAM, _LANE = 968, 16, 88, 240, 24
+_WIDTH, _LEFT, _TOP, _WAVE, _SPECTROGRAM, _LANE = 968, 16, 76, 88, 240, 24
+_GUTTER, _RULER = 48, 20
 _MARKS = (500, 1000, 2000, 4000, 8000)
+_STEPS, _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 600, 1800), 10
+# Smaller images are enlarged, as far as their sides stay below this.
+_SMALL = 160
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """A text whose characters without a shape of their own are written as `⟨U+202E⟩`."""
     return _SHAPELESS.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates. Raises MissingExtraError without Jinja2."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
         from markupsafe import Markup
@@ -76,10 +89,10 @@ def _environment() -> Environment:
         raise MissingExtraError(f"HTML and SVG need Jinja2: {install_hint('html')}") from error
 
     def shown(value: Any) -> Any:
-        return _visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=shown,
@@ -87,7 +100,7 @@ def _environment() -> Environment:
     )
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
     """Markup of ours, that templates take as it is."""
     from markupsafe import Markup
 
@@ -97,36 +110,61 @@ def _markup(text: str) -> str:
 def fragment(page: Page, most_bytes: int) -> str | None:
     """A page as a notebook shows it, in the colours of that; None if it has more bytes, or without Jinja2."""
     try:
-        found = section(page, 3)
+        found = section(page, 3, has_style=False)
         if len(found.encode()) > most_bytes:
-            found = section(_without_sound(page), 3)
+            found = section(_without_sound(page), 3, has_style=False)
     except MissingExtraError:
         return None
     return found if len(found.encode()) <= most_bytes else None
 
 
-def section(page: Page, level: int = 1) -> str:
-    """A page as a part of a document. Raises MissingExtraError without Jinja2."""
+def section(page: Page, level: int = 1, root: str = "", *, has_style: bool = True) -> str:
+    """A page as a part of a document, with our style sheet or without; with links, if that is at a server with its
+    `root` at this relative URL. Raises MissingExtraError without Jinja2.
+    """
     cards = [part for part in page.parts if isinstance(part, HistogramCard | Bars)]
     others = [part for part in page.parts if not isinstance(part, HistogramCard | Bars)]
     following = [*others[1:], None]
-    parts = [(type(part).__name__, part, _drawn(part, after)) for part, after in zip(others, following, strict=True)]
+    wide = _are_wide(others)
+    parts = [
+        (type(part).__name__, part, _drawn(part, after), is_wide)
+        for part, after, is_wide in zip(others, following, wide, strict=False)
+    ]
     return (
-        _environment()
+        environment()
         .get_template("section.html")
-        .render(page=page, level=level, cards=cards, parts=parts, height=_height, width=_width)
+        .render(
+            page=page,
+            level=level,
+            facts=[_figures(fact) for fact in page.facts],
+            cards=cards,
+            parts=parts,
+            height=_height,
+            width=_width,
+            has_style=has_style,
+            root=root,
+            list_url=list_url,
+        )
     )
 
 
 def document(title: str, sections: Iterable[str], left_out: str = "") -> str:
     """A document of sections."""
-    environment = _environment()
-    with open(os.path.join(_TEMPLATES, "page.css"), encoding="utf-8") as file:
-        style = file.read()
+    style = style_sheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        title=title, sections=_markup("".join(sections)), style=_markup(style), style_hash=digest, left_out=left_out
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title, sections=markup("".join(sections)), style=markup(style), style_hash=digest, left_out=left_out
+        )
     )
+
+
+def style_sheet() -> str:
+    """The style sheet of all pages."""
+    with open(os.path.join(TEMPLATES, "page.css"), encoding="utf-8") as file:
+        return file.read()
 
 
 def report(title: str, pages: Iterable[Page], most_bytes: int = REPORT_BYTES) -> str:
@@ -153,6 +191,21 @@ def _without_sound(page: Page) -> Page:
     return replace(page, parts=[replace(part, wav=b"") if isinstance(part, Recording) else part for part in page.parts])
 
 
+def _are_wide(parts: Sequence[Part]) -> list[bool]:
+    """Which parts are as wide as the page: all but images and texts beside each other."""
+    narrow = [isinstance(part, Picture | Text | LinkedImage) for part in parts]
+    beside = zip([False, *narrow], narrow, [*narrow[1:], False], strict=False)
+    return [not (this and (before or after)) for before, this, after in beside]
+
+
+def _figures(fact: str) -> list[tuple[str, str]]:
+    """A line of facts as numbers with what they count: `10 samples · 14.2 s`. A fact that has no number is one word."""
+    parts = [each.partition(" ") for each in fact.split(" · ")]
+    if len(parts) > 1 and all(number[:1].isdigit() for number, _, _ in parts):
+        return [(number, unit) for number, _, unit in parts]
+    return [("", fact)]
+
+
 def _height(count: int, counts: Sequence[int]) -> float:
     return round(max(100 * count / max(counts), 1 if count else 0), 2)
 
@@ -166,31 +219,45 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
     match part:
         case Recording():
             levels = part.sketch.levels()
-            segments = following if isinstance(following, ShownSegments) else ShownSegments((), 0)
+            listed = following.listed if isinstance(following, ShownSegments) else ()
+            listed = [each for each in listed if each.start < part.drawn]
             return {
-                "waves": _waves(part),
+                "waves": waves(part),
                 "paper": _url("image/png", levels_png(levels, PAPER)),
                 "night": _url("image/png", levels_png(levels, NIGHT)),
+                "shades": [_span(each.start, each.end, part.drawn, part.sketch.columns) for each in listed],
                 "lanes": [
-                    [
-                        (*_span(each.start, each.end, part.drawn, 1000), each.text)
-                        for each in lane
-                        if each.start < part.drawn
-                    ]
-                    for lane in lanes_of(segments.listed)[:_LANES]
+                    [(*_span(each.start, each.end, part.drawn, 100), _spoken(each)) for each in lane]
+                    for lane in lanes_of(listed)[:_LANES]
                 ],
+                "ticks": _ticks(part.drawn),
+                "marks": marks(part.rate),
                 "sound": _url("audio/wav", part.wav) if part.wav else "",
             }
+        case LinkedRecording():
+            listed = following.listed if isinstance(following, LinkedSegments) else ()
+            lanes = lanes_of([each.shown for each in listed if each.shown.start < part.drawn])[:_LANES]
+            return {
+                "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
+                "ticks": _ticks(part.drawn),
+            }
         case Picture():
-            return {"source": _photo(part.pixels)}
+            source, width, height, is_enlarged = _enlarged(part.pixels)
+            return {"source": source, "width": width, "height": height, "is_enlarged": is_enlarged}
+        case Thumbnails():
+            return {"images": [(name, *_enlarged(pixels)) for name, pixels in part.images]}
         case Map():
-            return {"source": _url("image/png", levels_png(part.levels, PAPER))}
+            return {
+                "paper": _url("image/png", levels_png(part.levels, PAPER)),
+                "night": _url("image/png", levels_png(part.levels, NIGHT)),
+            }
         case Line():
             return {"path": wave_path(part.low, part.high, _WAVE_HEIGHT)}
     return {}
 
 
-def _waves(part: Recording) -> list[str]:
+def waves(part: Recording) -> list[str]:
+    """The path of each channel: a unit wide for each column, and 100 high."""
     scale = np.float32(1 / max(part.sketch.peak, _SILENT))
     return [
         wave_path(low * scale, high * scale, _WAVE_HEIGHT)
@@ -198,10 +265,44 @@ def _waves(part: Recording) -> list[str]:
     ]
 
 
+def _spoken(segment: ShownSegment) -> str:
+    return f"{segment.speaker}: {segment.text}" if segment.speaker else segment.text
+
+
+def marks(rate: int) -> list[tuple[str, float]]:
+    """Some frequencies of a spectrogram, with their places in percent from the top."""
+    return [
+        (f"{each / 1000:g} kHz", round(100 * (1 - row_of(each, rate) / ROWS), 2)) for each in _MARKS if each < rate / 2
+    ]
+
+
 def _span(start: float, end: float, seconds: float, width: int) -> tuple[float, float]:
     first = round(min(max(start / max(seconds, 1e-9), 0), 1) * width, 2)
     last = round(min(max(end / max(seconds, 1e-9), 0), 1) * width, 2)
-    return first, max(round(last - first, 2), 1)
+    return first, max(round(last - first, 2), width / 1000)
+
+
+def _ticks(seconds: float) -> list[tuple[str, float]]:
+    """Times for a ruler, with their places in percent: a dozen at most."""
+    if seconds <= 0:
+        return []
+    step = next((each for each in _STEPS if seconds / each <= _TICKS), 3600)
+    count = int(seconds / step) + 1
+    digits = 2 if step < 0.1 else 1 if step < 1 else 0
+    times = [each * step for each in range(count) if each * step <= 0.97 * seconds]
+    return [(_clock(time, digits), round(100 * time / seconds, 2)) for time in times]
+
+
+def _clock(seconds: float, digits: int) -> str:
+    return f"{seconds:.{digits}f}" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _enlarged(pixels: NDArray[np.uint8]) -> tuple[str, int, int, bool]:
+    """The URL of an image, how wide and high it is shown, and whether that is larger than it is."""
+    height, width = pixels.shape[:2]
+    scale = max(_SMALL // max(height, width), 1)
+    source = _photo(pixels) if scale == 1 else _url("image/png", colours_png(pixels))
+    return source, width * scale, height * scale, scale > 1
 
 
 def _photo(pixels: NDArray[np.uint8]) -> str:
@@ -223,40 +324,40 @@ def figure(page: Page) -> str:
     pictures = [part for part in page.parts if isinstance(part, Recording | Picture | Map | Line)]
     if not pictures:
         raise UsageError("it has no picture: -o FILE.html shows texts and numbers, too")
-    part, top = pictures[0], 76
-    drawn: dict[str, Any] = {"waves": [], "image": "", "marks": [], "spans": [], "axis": [], "columns": 1}
-    drawn |= {"image_top": 0, "image_width": _WIDTH, "image_height": 0, "is_stretched": True}
+    part, top = pictures[0], _TOP
+    drawn: dict[str, Any] = {"waves": [], "image": "", "marks": [], "shades": [], "spans": [], "ticks": []}
+    drawn |= {"columns": 1, "left": _LEFT, "width": _WIDTH, "image_top": top, "image_height": _SPECTROGRAM}
     if isinstance(part, Recording):
-        for path in _waves(part):
+        left, width = _LEFT + _GUTTER, _WIDTH - _GUTTER
+        ticks = [(time, round(left + width * place / 100, 1)) for time, place in _ticks(part.drawn)]
+        drawn |= {"left": left, "width": width, "ticks": ticks, "columns": part.sketch.columns}
+        top += _RULER
+        for path in waves(part):
             drawn["waves"].append((path, top))
             top += _WAVE
-        drawn |= {"columns": part.sketch.columns, "image": _url("image/png", levels_png(part.sketch.levels(), PAPER))}
-        drawn |= {"image_top": top, "image_height": _SPECTROGRAM}
-        drawn["marks"] = [
-            (f"{each / 1000:g} kHz", round(top + _SPECTROGRAM * (1 - row_of(each, part.rate) / ROWS), 1))
-            for each in _MARKS
-            if each < part.rate / 2
-        ]
-        top += _SPECTROGRAM + 4
-        segments = next((each for each in page.parts if isinstance(each, ShownSegments)), ShownSegments((), 0))
-        for lane in lanes_of([each for each in segments.listed if each.start < part.drawn])[:_LANES]:
-            for each in lane:
-                first, width = _span(each.start, each.end, part.drawn, _WIDTH)
-                drawn["spans"].append((round(_LEFT + first, 2), width, top, each.text))
+        drawn |= {"image_top": top, "image": _url("image/png", levels_png(part.sketch.levels(), PAPER))}
+        drawn["marks"] = [(name, round(top + _SPECTROGRAM * place / 100, 1)) for name, place in marks(part.rate)]
+        segments = next((each.listed for each in page.parts if isinstance(each, ShownSegments)), ())
+        segments = [each for each in segments if each.start < part.drawn]
+        drawn["shades"] = [_placed(each, part, left, width) for each in segments]
+        top += _SPECTROGRAM + 6
+        for lane in lanes_of(segments)[:_LANES]:
+            drawn["spans"] += [(*_placed(each, part, left, width), top, _spoken(each)) for each in lane]
             top += _LANE
-        middle, end = f"{part.drawn / 2:.2f}", f"{part.drawn:.2f} s"
-        drawn["axis"] = [("0", _LEFT, "start"), (middle, 500, "middle"), (end, _LEFT + _WIDTH, "end")]
     elif isinstance(part, Line):
         drawn |= {"waves": [(wave_path(part.low, part.high, _WAVE_HEIGHT), top)], "columns": len(part.low)}
         top += _WAVE
     elif isinstance(part, Map):
-        drawn |= {"image": _url("image/png", levels_png(part.levels, PAPER)), "image_top": top}
-        drawn["image_height"] = _SPECTROGRAM
+        drawn["image"] = _url("image/png", levels_png(part.levels, PAPER))
         top += _SPECTROGRAM
     else:
         height, width = part.pixels.shape[:2]
-        drawn |= {"image": _photo(part.pixels), "image_top": top, "is_stretched": False}
-        drawn |= {"image_width": width, "image_height": height}
+        drawn |= {"image": _photo(part.pixels), "width": width, "image_height": height}
         top += height
     facts = f"{part.name} · {part.facts}"
-    return _environment().get_template("figure.svg").render(page=page, facts=facts, height=top + 36, **drawn)
+    return environment().get_template("figure.svg").render(page=page, facts=facts, height=top + _LEFT, **drawn)
+
+
+def _placed(segment: ShownSegment, part: Recording, left: int, width: int) -> tuple[float, float]:
+    first, length = _span(segment.start, segment.end, part.drawn, width)
+    return round(left + first, 2), length

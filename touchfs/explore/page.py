@@ -1,6 +1,6 @@
 """A page: what is shown of a dataset, a sample or a file, in order. Terminals and browsers show the same pages.
 
-Texts are those of the data: a renderer makes them safe.
+Texts are those of the data: a renderer makes them safe. URLs are relative to the root of a server, and quoted.
 """
 
 from __future__ import annotations
@@ -58,6 +58,15 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Thumbnails:
+    """Small images beside each other: of each a text and its pixels, shape (height, width, 3)."""
+
+    title: str
+    words: str
+    images: Sequence[tuple[str, NDArray[np.uint8]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Map:
     """An array as levels from 0 to 255, shape (rows, columns)."""
 
@@ -104,21 +113,28 @@ class FileList:
 
 @dataclass(frozen=True, slots=True)
 class HistogramCard:
-    """How often values of a range are found: a bar for each of equal parts. `axis` are texts below its two ends."""
+    """How often values of a range are found: a bar for each of equal parts. `axis` are texts below its two ends.
+
+    `filters` are expressions that find what each bar counts among the samples of `of`, if there are such.
+    """
 
     title: str
     words: str
     counts: Sequence[int]
     axis: tuple[str, str]
+    filters: Sequence[str] = ()
+    of: str = "samples"
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Values with their counts, in order; `shares` are texts such as `61.0 %`."""
+    """Values with their counts, in order; shares are texts such as `61.0 %`. `filters` as for `HistogramCard`."""
 
     title: str
     words: str
     values: Sequence[tuple[str, int, str]]
+    filters: Sequence[str] = ()
+    of: str = "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +146,87 @@ class TextTable:
     rows: Sequence[Sequence[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedRecording:
+    """A recording of `seconds`, of which the pictures `wave` and `spectrogram` show the first `drawn` ones.
+
+    `sound` is what browsers can play. `marks` are frequencies with their places in percent from the top.
+    """
+
+    name: str
+    facts: str
+    seconds: float
+    drawn: float
+    remark: str
+    url: str
+    sound: str
+    wave: str
+    spectrogram: str
+    marks: Sequence[tuple[str, float]]
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedSegment:
+    """A segment with its files: their endings and URLs. `sound` is that of its recording, or ""."""
+
+    shown: ShownSegment
+    sound: str
+    files: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedSegments:
+    """The first segments of a recording, how many there are, and the URL of the directory of all."""
+
+    listed: Sequence[LinkedSegment]
+    count: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedImage:
+    """An image: the file, and what of it is shown, which may be smaller; "" for one that only the link leads to."""
+
+    name: str
+    facts: str
+    url: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedVideo:
+    """A video that browsers play."""
+
+    name: str
+    facts: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedFiles:
+    """Names, sizes and URLs of files; None for a size that is not known."""
+
+    files: Sequence[tuple[str, int | None, str]]
+    more: int = 0
+
+
+# Only servers have linked ones.
+Linked: TypeAlias = LinkedRecording | LinkedSegments | LinkedImage | LinkedVideo | LinkedFiles
 Part: TypeAlias = (
-    Recording | ShownSegments | Picture | Map | Line | Text | Problem | FileList | HistogramCard | Bars | TextTable
+    Recording
+    | ShownSegments
+    | Picture
+    | Thumbnails
+    | Map
+    | Line
+    | Text
+    | Problem
+    | FileList
+    | HistogramCard
+    | Bars
+    | TextTable
+    | Linked
 )
 
 

@@ -7,6 +7,7 @@ minutes is drawn for its first minute.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,22 +33,57 @@ _CHANNELS = {1: "mono", 2: "stereo"}
 _FLOAT_BYTES = 4
 
 
-def draw(name: str, content: Content, columns: int, limits: Limits = LIMITS, played_seconds: float = 0) -> Recording:
-    """Draw a recording in so many columns; with its sound as WAV, if that has at most `played_seconds`.
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """What a recording is. `drawn` seconds of it are in its picture, `remark` says how."""
+
+    facts: str
+    rate: int
+    channels: int
+    seconds: float
+    drawn: float
+    remark: str
+
+
+def describe(content: Content, pool: DecodePool, most_bytes: int = _MOST_BYTES) -> Sound:
+    """Say what a recording is, and how `draw` draws it. Raises as `draw`."""
+    info = probe(content, pool)
+    frames, remark = _drawn(info, most_bytes)
+    return Sound(_format(info), info.rate, info.channels, info.seconds, frames / info.rate, remark)
+
+
+def _drawn(info: MediaInfo, most_bytes: int) -> tuple[int, str]:
+    """How many frames are in the picture of a recording, and how they are drawn."""
+    if info.is_plain_pcm:
+        is_sampled = info.frames * info.frame_size > most_bytes
+        return info.frames, "sampled: a part of each column is read" if is_sampled else ""
+    drawn = _frames_drawn(info)
+    return drawn, f"the first {drawn / info.rate:.0f} s of {format_seconds(info.seconds)}" * (drawn < info.frames)
+
+
+def draw(
+    name: str,
+    content: Content,
+    columns: int,
+    limits: Limits = LIMITS,
+    played_seconds: float = 0,
+    pool: DecodePool | None = None,
+    most_bytes: int = _MOST_BYTES,
+) -> Recording:
+    """Draw a recording in so many columns; with its sound as WAV, if that has at most `played_seconds`. Of PCM at most
+    `most_bytes` are read.
 
     Raises FormatError for one that cannot be decoded, MissingExtraError without its decoder, and the errors of sources.
     """
-    pool = shared_pool(limits.decode_seconds)
+    pool = shared_pool(limits.decode_seconds) if pool is None else pool
     info = probe(content, pool)
     sketch = Sketch(columns, info.rate, info.channels)
+    drawn, remark = _drawn(info, most_bytes)
     if info.is_plain_pcm:
-        drawn, is_sampled = info.frames, _draw_pcm(sketch, content, info, pool)
-        remark = "sampled: a part of each column is read" if is_sampled else ""
+        _draw_pcm(sketch, content, info, pool, most_bytes)
     else:
-        drawn = _frames_drawn(info)
         samples = read_slice(content, info, 0, drawn, pool, "f32").samples
         sketch.add(0, samples, bounds(len(samples), columns))
-        remark = f"the first {drawn / info.rate:.0f} s of {format_seconds(info.seconds)}" if drawn < info.frames else ""
     wav = b""
     if info.seconds <= min(played_seconds, _PLAYED_SECONDS) and info.frames * info.channels * 2 <= _PLAYED_BYTES:
         data = read_slice(content, info, 0, info.frames, pool, "s16").samples.tobytes()
@@ -60,8 +96,8 @@ def _frames_drawn(info: MediaInfo) -> int:
     return min(info.frames, int(seconds * info.rate) + 1, _MOST_BYTES // (_FLOAT_BYTES * info.channels))
 
 
-def _draw_pcm(sketch: Sketch, content: Content, info: MediaInfo, pool: DecodePool) -> bool:
-    """Draw plain PCM. Returns whether only parts of columns were read."""
+def _draw_pcm(sketch: Sketch, content: Content, info: MediaInfo, pool: DecodePool, most_bytes: int) -> None:
+    """Draw plain PCM; of that with more bytes the beginning of each column."""
     edges = bounds(info.frames, sketch.columns)
     a_column = max(info.frames // sketch.columns, 1) * info.frame_size
 
@@ -69,31 +105,28 @@ def _draw_pcm(sketch: Sketch, content: Content, info: MediaInfo, pool: DecodePoo
         found: NDArray[np.float32] = read_slice(content, info, first, last - first, pool, "f32").samples
         return found
 
-    if info.frames * info.frame_size > _MOST_BYTES:
-        most = max(_MOST_BYTES // sketch.columns // info.frame_size, 1)
+    if info.frames * info.frame_size > most_bytes:
+        most = max(most_bytes // sketch.columns // info.frame_size, 1)
         for column, first in enumerate(edges[:-1].tolist()):
             part = samples(first, first + most)
             sketch.add(column, part, np.array([0, len(part)]))
-        return True
+        return
     step = max(_BLOCK_BYTES // a_column, 1)
     for column in range(0, sketch.columns, step):
         places = edges[column : column + step + 1]
         sketch.add(column, samples(int(places[0]), int(places[-1])), places - places[0])
-    return False
 
 
 def _facts(info: MediaInfo, sketch: Sketch) -> str:
+    loudness = f"peak {_decibels(sketch.peak)}, RMS {_decibels(sketch.rms)} dBFS" if sketch.peak else "silence"
+    clipped = [f"{sketch.clipped:,} clipped samples"] if sketch.clipped else []
+    return " · ".join([_format(info), loudness, *clipped])
+
+
+def _format(info: MediaInfo) -> str:
+    channels = _CHANNELS.get(info.channels, f"{info.channels} channels")
     coding = f"{_bits(info.sample_format)} PCM" if info.is_plain_pcm else info.coding
-    clipped = f"{sketch.clipped:,} clipped samples" if sketch.clipped else ""
-    facts = (
-        format_seconds(info.seconds),
-        f"{info.rate:,} Hz",
-        _CHANNELS.get(info.channels, f"{info.channels} channels"),
-        coding,
-        f"peak {_decibels(sketch.peak)}, RMS {_decibels(sketch.rms)} dBFS" if sketch.peak else "silence",
-        clipped,
-    )
-    return " · ".join(filter(None, facts))
+    return " · ".join([format_seconds(info.seconds), f"{info.rate:,} Hz", channels, coding])
 
 
 def _bits(sample_format: str) -> str:

@@ -19,7 +19,7 @@ from touchfs.explore.files import PictureSize
 from touchfs.explore.lanes import lanes_of
 from touchfs.picture.cells import Colours, bar, braille_wave, columns, half_blocks
 from touchfs.picture.palette import NIGHT
-from touchfs.picture.shrink import loudest, shrink
+from touchfs.picture.shrink import fit, loudest, shrink
 from touchfs.picture.spectrogram import ROWS, row_of
 from touchfs.picture.width import cell_len, set_cell_size
 
@@ -30,6 +30,7 @@ _SILENT = 0.001
 _WAVE_ROWS, _WAVE_ROWS_OF_MANY, _MANY_CHANNELS = 3, 1, 2
 _SPECTROGRAM_ROWS = 10
 _IMAGE_ROWS = 20
+_THUMBNAIL = 18
 _LANES = 4
 # A text beside times has at least this much room.
 _NARROW = 12
@@ -107,6 +108,8 @@ class Terminal:
                 rows, width, _ = part.pixels.shape
                 high, wide = min(rows, 2 * _IMAGE_ROWS), min(width, self.inside)
                 yield from half_blocks(shrink(part.pixels, high, wide).astype(np.uint8), self.colours)
+            case parts.Thumbnails():
+                yield from self._thumbnails(part)
             case parts.Map():
                 yield from self._heading(part.name, part.facts)
                 small = shrink(part.levels, min(len(part.levels), 2 * _SPECTROGRAM_ROWS), self.inside)
@@ -159,6 +162,21 @@ class Terminal:
         if segments is not None:
             yield from self._lanes([each for each in segments.listed if each.start < part.drawn], part.drawn)
         yield margin + self.dim(self._ruler(part.drawn))
+
+    def _thumbnails(self, part: parts.Thumbnails) -> Iterator[str]:
+        yield from self._heading(part.title, part.words)
+        shown = part.images[: max((self.width + 2) // (_THUMBNAIL + 2), 1)]
+        pictures = [self._thumbnail(pixels) for _, pixels in shown]
+        for row in range(max(map(len, pictures), default=0)):
+            yield "  ".join(picture[row] if row < len(picture) else " " * _THUMBNAIL for picture in pictures)
+        names = (set_cell_size(cut(quote_name(name), _THUMBNAIL), _THUMBNAIL) for name, _ in shown)
+        yield self.dim(cut("  ".join(names).rstrip(), self.width))
+
+    def _thumbnail(self, pixels: NDArray[np.uint8]) -> list[str]:
+        """The lines of a small image, each of `_THUMBNAIL` cells."""
+        width, height = fit(pixels.shape[1], pixels.shape[0], _THUMBNAIL, _THUMBNAIL)
+        small = shrink(pixels, height, width).astype(np.uint8)
+        return [line + " " * (_THUMBNAIL - width) for line in half_blocks(small, self.colours)]
 
     def _map(self, levels: NDArray[Any]) -> list[str]:
         whole = levels.astype(np.uint8)
@@ -232,9 +250,9 @@ class Terminal:
         yield self.bold(cut(part.title, self.width))
         table = [[*(cut(one_line(each), self.width // 3) for each in row[:-1]), one_line(row[-1])] for row in part.rows]
         widths = [max(map(cell_len, column)) for column in zip(part.names, *table, strict=True)] if table else []
-        for row in table:
+        for number, row in enumerate([[*part.names], *table] if table else ()):
             line = "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
-            yield cut(line.rstrip(), self.width)
+            yield cut(line.rstrip(), self.width) if number else self.dim(cut(line.rstrip(), self.width))
 
 
 def cut(text: str, width: int) -> str:

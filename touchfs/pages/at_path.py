@@ -12,7 +12,9 @@ from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.shown_segments import segments_of
 from touchfs.explore.files import ContentOf, PictureSize, sample_page
 from touchfs.explore.page import Page
+from touchfs.media.extensions import is_video
 from touchfs.pages.overview import Overview, title_of
+from touchfs.pages.thumbnails import frames_of
 from touchfs.tree.tree import Entry, Tree
 from touchfs.view.segments import rows_of_segments
 
@@ -70,9 +72,10 @@ def page_of_sample(shard: OpenShard, ordinal: int, size: PictureSize, first: str
     table = shard.tables["shards"]
     rows = {table.extension(row): row for row in table.files(ordinal)}
     files: dict[str, ContentOf] = {name: partial(shard.content, table, row) for name, row in rows.items()}
+    frames = {name: partial(frames_of, shard, table, row) for name, row in rows.items() if is_video(name)}
     place = f"{shard.shard.name}   {ordinal + 1:,} of {shard.shard.samples:,}"
     key = table.key(next(iter(rows.values()))) if rows else f"{ordinal:08d}"
-    return sample_page(key, place, files, size, segments_of(shard, ordinal), first, shard.limits)
+    return sample_page(key, place, files, size, segments_of(shard, ordinal), first, shard.limits, frames=frames)
 
 
 def _page_of_segment(shard: OpenShard, table: Table, row: int, size: PictureSize) -> Page:

@@ -5,13 +5,18 @@ No look indexes all of a large dataset: what is not indexed yet is not counted, 
 
 from __future__ import annotations
 
+import json
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
+from math import isfinite
 from shlex import quote
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +28,13 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
 from touchfs.explore.recordings import format_seconds
+from touchfs.format.image_size import ImageSize
+from touchfs.pages.thumbnails import first_images
 from touchfs.select.concatenation import SetSamples, datasets_of
+from touchfs.select.expression import spell_field
 from touchfs.statistics import buckets
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
+from touchfs.statistics.images import image_sizes
 from touchfs.statistics.stored import statistics_of
 from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
@@ -34,6 +43,7 @@ _INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
 _BARS = 32
+_TABLE_COLUMNS = 40
 _COLUMNS = ("key", "duration", "text")
 # Of a set in a notebook
 _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
@@ -42,18 +52,34 @@ _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
 class Overview:
     """The shards of a dataset that are known or small, what is counted of them, and their samples."""
 
-    def __init__(self, dataset: Dataset, positions: list[int] | None = None, progress: Progress = unshown) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        positions: list[int] | None = None,
+        progress: Progress = unshown,
+        of: int | None = None,
+    ) -> None:
         chosen = range(len(dataset.listed)) if positions is None else positions
         self.dataset = dataset
-        self.wanted = len(chosen)
+        self.wanted = len(chosen) if of is None else of
         self.shards = [dataset.shard(position) for position in _looked_at(dataset, list(chosen))]
-        known = Dataset.of(dataset.source, tuple(self.shards), "a look needs no keys", dataset.limits)
+        # One that cannot be read at all has no samples: it is no reason to show none of the others.
+        shown = tuple(shard for shard in self.shards if shard.samples)
+        known = Dataset.of(
+            dataset.source, shown, "a look needs no keys", dataset.limits, index_again=dataset.index_again
+        )
         self.samples = DatasetSamples(known)
-        self.catalogs = CatalogStatistics()
+        self._progress = progress
+
+    @cached_property
+    def catalogs(self) -> CatalogStatistics:
+        """The statistics of all its shards, of which those that are not kept are counted now."""
+        found = CatalogStatistics()
         for number, shard in enumerate(self.shards):
             with suppress(TouchfsError):
-                self.catalogs.merge(statistics_of(dataset, shard))
-            progress(number + 1, len(self.shards))
+                found.merge(statistics_of(self.dataset, shard))
+            self._progress(number + 1, len(self.shards))
+        return found
 
     @property
     def is_whole(self) -> bool:
@@ -62,17 +88,25 @@ class Overview:
 
     def page(self, title: str, most_texts: int = SAMPLES, cards_shown: int = _CARDS, rows: int = _ROWS) -> Page:
         """The page. Reads the texts of random samples."""
-        texts = TextStatistics.read(self.samples, most_texts)
-        cards = [*islice(self._cards(texts), cards_shown)]
-        basis = "" if texts.samples >= texts.of else f"texts of {texts.samples:,} random samples"
-        facts = [*self._facts(), *([basis] if basis and (texts.lengths.counts or texts.fields) else [])]
-        return Page(title, self._place(), facts, [*cards, *self._first_samples(rows), *self._problems()])
+        basis, cards = self.cards(most_texts)
+        pictures = first_images(self.samples) if rows else ()
+        facts = [*self.facts(f"`touchfs index {quote(self.dataset.source)}` indexes the others"), *basis]
+        parts = [*cards[:cards_shown], *pictures, *self._first_samples(rows), *self.problems()]
+        return Page(title, self.place(), facts, parts)
 
-    def _place(self) -> str:
+    def cards(self, most_texts: int = SAMPLES, clock: Callable[[], float] = monotonic) -> tuple[list[str], list[Part]]:
+        """The cards, and a line that says of which samples the texts are, if not of all. Reads these texts."""
+        texts = TextStatistics.read(self.samples, most_texts, clock)
+        basis = f"texts of {texts.samples:,} random samples" if texts.samples < texts.of else ""
+        return [basis] * bool(basis and (texts.lengths.counts or texts.fields)), [*self._cards(texts)]
+
+    def place(self) -> str:
+        """The kinds of its shards, and their number."""
         kinds = ", ".join(sorted({shard.container.name for shard in self.shards}))
         return f"{kinds} · {counted(self.wanted, 'shard')}"
 
-    def _facts(self) -> Iterator[str]:
+    def facts(self, advice: str) -> Iterator[str]:
+        """What is known without statistics. If not all shards are counted, also the advice how they come to be."""
         shards = self.shards
         samples, timed = sum(shard.samples for shard in shards), sum(shard.timed for shard in shards)
         seconds = sum(shard.seconds for shard in shards)
@@ -87,17 +121,14 @@ class Overview:
         facts += [f"{damaged:,} damaged"] * bool(damaged)
         yield " · ".join(facts)
         if not self.is_whole:
-            yield (
-                f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: "
-                f"`touchfs index {quote(self.dataset.source)}` indexes the others"
-            )
+            yield f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: {advice}"
 
     def _cards(self, texts: TextStatistics) -> Iterator[Part]:
         catalogs = self.catalogs
-        yield from _seconds_card("Duration", catalogs.durations)
-        yield from _seconds_card("Segment length", catalogs.segment_lengths)
-        yield from _number_card("Segments of a recording", catalogs.segments, "segments")
-        yield from _number_card("Text", texts.lengths, "characters")
+        yield from _number_card("Duration", catalogs.durations, "s", TICKS, "duration")
+        yield from _number_card("Segment length", catalogs.segment_lengths, "s", TICKS, "duration", "segments")
+        yield from _number_card("Segments of a recording", catalogs.segments, "segments", fact="segments")
+        yield from _number_card("Text", texts.lengths, "characters", fact="characters")
         yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
         files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
         if files:
@@ -105,24 +136,39 @@ class Overview:
                 (name or "others", size, f"{count:,} · {_bytes(size)}" if size else f"{count:,}")
                 for name, (count, size) in files
             ]
-            yield Bars("Files", "by their bytes", values)
+            filters = [f"{spell_field(('size', name))} exists" if name else "" for name, _ in files]
+            yield Bars("Files", "by their bytes", values, filters)
+        if sizes := image_sizes(self.samples):
+            yield _sizes_card(sizes)
         for name, counts in texts.fields.items():
             if name in texts.numbers and (counts is None or len(counts) > _VALUES):
                 yield _numbers_card(name, np.asarray(texts.numbers[name]))
             elif counts and (len(counts) < texts.samples or len(counts) == 1):
-                yield _values_card(name, dict(counts.most_common()), f"{counted(len(counts), 'value')}")
+                yield _values_card(name, counts, name in texts.numbers)
         if texts.characters:
             yield _characters_card(texts)
+        if types := self._column_types():
+            yield _columns_table(types, texts)
+
+    def _column_types(self) -> dict[str, str]:
+        """The types of the columns of the first table that can be read."""
+        for shard in self.shards:
+            with suppress(TouchfsError):
+                if types := shard.known.column_types:
+                    return types
+        return {}
 
     def _first_samples(self, most: int) -> Iterator[Part]:
         rows = [row_of(sample) for sample in islice(iter(self.samples), most)]
         if rows:
             yield table_of(rows)
 
-    def _problems(self) -> Iterator[Part]:
+    def problems(self) -> Iterator[Part]:
+        """The first of its shards that are damaged."""
         broken = [shard for shard in self.shards if shard.reports]
         for shard in broken[:_PROBLEMS]:
-            yield Problem(shard.name, next(iter(shard.reports.values())).strip().splitlines()[0])
+            reason = next(iter(shard.reports.values())).strip().splitlines()[0]
+            yield Problem(shard.name, reason.replace(shard.path, os.path.basename(shard.path)))
         if len(broken) > _PROBLEMS:
             yield Problem("and", counted(len(broken) - _PROBLEMS, "more shard"))
 
@@ -154,33 +200,75 @@ def _looked_at(dataset: Dataset, positions: list[int]) -> list[int]:
     return found
 
 
-def _seconds_card(title: str, found: buckets.Histogram) -> Iterator[Part]:
-    yield from _number_card(title, found, "s", TICKS)
-
-
-def _number_card(title: str, found: buckets.Histogram, unit: str, scale: int = 1) -> Iterator[Part]:
+def _number_card(
+    title: str, found: buckets.Histogram, unit: str, scale: int = 1, fact: str = "", of: str = "samples"
+) -> Iterator[Part]:
+    """The card of a histogram. `fact` is the name of its numbers in filters, if they have one."""
     if not found.counts or not found.most:
         return
     counts, width = found.bars()
     middle, high = found.quantile(0.5) / scale, found.quantile(0.99) / scale
     words = f"median {middle:.3g} {unit}, 99 % up to {high:.3g}"
     end = width * len(counts) / scale
-    yield HistogramCard(title, words, counts, ("0", f"{end:.4g} {unit}"))
+    filters = _ranges(fact, [each * width / scale for each in range(len(counts))]) if fact else []
+    yield HistogramCard(title, words, counts, ("0", f"{end:.4g} {unit}"), filters, of)
 
 
-def _values_card(title: str, counts: dict[str, int], words: str) -> Bars:
-    total = sum(counts.values())
-    return Bars(
-        title, words, [(name, count, f"{100 * count / total:.1f} %") for name, count in [*counts.items()][:_VALUES]]
-    )
+def _ranges(fact: str, starts: Sequence[float]) -> list[str]:
+    """Expressions for the ranges that begin at these numbers. The last one has no end."""
+    ends = [f" and {fact} < {_exactly(end)}" for end in starts[1:]]
+    return [f"{fact} >= {_exactly(start)}{end}" for start, end in zip(starts, [*ends, ""], strict=True)]
+
+
+def _exactly(number: float) -> str:
+    return repr(int(number) if number.is_integer() else number)
+
+
+def _values_card(name: str, counts: Counter[str], may_be_numbers: bool) -> Bars:
+    """The card of the values of a field of the JSON."""
+    total, listed = counts.total(), counts.most_common(_VALUES)
+    values = [(value, count, f"{100 * count / total:.1f} %") for value, count in listed]
+    filters = [f"{spell_field((name,))} == {_literal(value, may_be_numbers)}" for value, _ in listed]
+    return Bars(name, counted(len(counts), "value"), values, filters)
+
+
+def _literal(value: str, may_be_number: bool) -> str:
+    """A value in a filter: numbers and truth values are without quotes."""
+    if value in ("True", "False"):
+        return value.lower()
+    if may_be_number:
+        with suppress(ValueError):
+            if isfinite(float(value)):
+                return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
     low, middle, high = np.percentile(numbers, [0, 50, 99.5]).tolist()
     bars = min(len(np.unique(numbers)), _BARS)  # more than there are values would leave gaps
-    counts, _ = np.histogram(np.minimum(numbers, high), bars, (low, high if high > low else low + 1))
+    counts, edges = np.histogram(np.minimum(numbers, high), bars, (low, high if high > low else low + 1))
     words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
-    return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"))
+    filters = _ranges(spell_field((title,)), edges[:-1].tolist())
+    return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"), filters)
+
+
+def _sizes_card(sizes: Counter[ImageSize]) -> Bars:
+    total, listed = sizes.total(), sizes.most_common(_VALUES)
+    middle = sorted(sizes.elements(), key=lambda size: size.width * size.height)[total // 2]
+    words = f"{counted(len(sizes), 'size')} of {counted(total, 'image')} · median {middle.width:,} × {middle.height:,}"
+    values = [(f"{size.width:,} × {size.height:,}", count, f"{100 * count / total:.1f} %") for size, count in listed]
+    return Bars("Image size", words, values)
+
+
+def _columns_table(types: dict[str, str], texts: TextStatistics) -> TextTable:
+    """The columns of a table. How often they are null is known of those that the JSON of a row has."""
+    rows = []
+    for name, kind in [*types.items()][:_TABLE_COLUMNS]:
+        is_known = name in texts.fields or name in texts.nulls
+        rows.append((name, kind, f"{100 * texts.nulls[name] / texts.samples:.1f} %" if is_known else ""))
+    if len(types) > _TABLE_COLUMNS:
+        rows.append((f"and {len(types) - _TABLE_COLUMNS:,} more", "", ""))
+    return TextTable("Columns", ("column", "type", "null"), rows)
 
 
 def _characters_card(texts: TextStatistics) -> Bars:
@@ -193,7 +281,8 @@ def _characters_card(texts: TextStatistics) -> Bars:
     more = "more than " if texts.has_more_words else ""
     words = f"{len(texts.characters):,} different · {more}{len(texts.words):,} words, {once:,} seen once"
     values = [(_character(each), count, f"{100 * count / total:.1f} %") for each, count in listed.items()]
-    return Bars("Characters", words, values)
+    filters = [f"text contains {json.dumps(each, ensure_ascii=False)}" for each in listed]
+    return Bars("Characters", words, values, filters)
 
 
 def _character(character: str) -> str:

@@ -64,9 +64,12 @@ class Bands:
         self.rows = rows
 
     def powers(self, samples: NDArray[np.float32], edges: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Powers of columns, shape (columns, rows). `edges`: where each column begins in the samples, and the end."""
+        """Powers of columns, shape (columns, rows), of samples that are finite.
+
+        `edges`: where each column begins in the samples, and the end.
+        """
         size = len(self.window)
-        sound = np.pad(samples, (0, max(size - len(samples), 0)))
+        sound = samples if len(samples) >= size else np.pad(samples, (0, size - len(samples)))
         widths = np.diff(edges)
         count = int(np.clip(widths.max(initial=0) // (size // 2), 1, _WINDOWS))
         # Windows are in the middle of equal parts of a column.
@@ -76,7 +79,7 @@ class Bands:
         found = np.empty((len(starts), len(self._weights)), np.float32)
         for first in range(0, len(starts), _AT_ONCE):
             chosen = slice(first, first + _AT_ONCE)
-            taken = np.nan_to_num(windows[starts[chosen]])
+            taken = windows[starts[chosen]]
             taken[:, 1:] -= _PRE_EMPHASIS * taken[:, :-1]
             spectrum = np.fft.rfft(taken * self.window, self._fft)
             power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
@@ -98,4 +101,4 @@ def levels(powers: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def spectrogram(samples: NDArray[np.float32], rate: int, columns: int, rows: int = ROWS) -> NDArray[np.uint8]:
     """The mel spectrogram of mono samples as levels, shape (rows, columns)."""
-    return levels(Bands(rate, rows).powers(samples, bounds(len(samples), columns)))
+    return levels(Bands(rate, rows).powers(np.nan_to_num(samples), bounds(len(samples), columns)))

@@ -4,6 +4,8 @@
     size.EXT     the size in bytes of the file with this extension
     duration     seconds of the recording
     text         the text of the .txt; without one, the field of the .json, such as the column of a table
+    characters   how many characters that text has
+    segments     how many segments the sample has in `segments/`; if none, the field of the .json, else 0
 
 and every other field of the sample's .json (`lang`, `info.speaker`), or else of a small text file by its extension
 (`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as texts. Only facts
@@ -36,7 +38,7 @@ from touchfs.select.selection import AnySamples
 
 log = logging.getLogger(__name__)
 
-_DURATION = "duration"
+_DURATION, _SEGMENTS, _CHARACTERS = "duration", "segments", "characters"
 # Text files that are fields, in bytes
 _MEMBER_MAX = 1 << 16
 _CLASS = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -45,7 +47,7 @@ _CLASS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _READ_MOST = 32
 _READ_BYTES = 1 << 18
 # Facts that the .json tells if nothing else does.
-_ALSO_IN_JSON = (_DURATION, "text")
+_ALSO_IN_JSON = (_DURATION, "text", _SEGMENTS)
 
 
 class SampleFacts:
@@ -54,7 +56,11 @@ class SampleFacts:
     def __init__(self, samples: AnySamples, names: set[str]) -> None:
         self._samples = samples
         self._limit = samples.dataset.limits.json
-        facts: dict[str, Callable[[Sample], Any]] = {**_FACTS, "text": partial(_text, limit=self._limit)}
+        facts: dict[str, Callable[[Sample], Any]] = {
+            **_FACTS,
+            "text": partial(_text, limit=self._limit),
+            _CHARACTERS: partial(_characters, limit=self._limit),
+        }
         self._facts = [(name, fact) for name, fact in facts.items() if name in names]
         self._defaults = [(name, fact) for name, fact in _OF_RECORDINGS.items() if name in names]
         self._others = names - facts.keys()
@@ -77,6 +83,8 @@ class SampleFacts:
                     value = _metainfo(sample, self._limit).get(name)
                 if value is None and name == _DURATION and self._are_few:
                     value = sample.find_duration(_READ_BYTES)
+                if value is None and name == _SEGMENTS:
+                    value = 0
                 if value is None:
                     record.pop(name, None)
                     self.unmeasured += name == _DURATION and sample.coding is not None
@@ -154,6 +162,13 @@ def _text(sample: Sample, limit: int) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
+def _characters(sample: Sample, limit: int) -> int | None:
+    text = _text(sample, limit)
+    if text is None:
+        text = _metainfo(sample, limit).get("text")
+    return len(text) if isinstance(text, str) else None
+
+
 def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
     try:
         name = sample.json_name
@@ -171,6 +186,7 @@ _FACTS: Mapping[str, Callable[[Sample], Any]] = {
     "segment": lambda sample: sample.number,
     "size": lambda sample: {name: size for name in sample if (size := _size(sample, name)) is not None},
     _DURATION: lambda sample: sample.known_duration,
+    _SEGMENTS: lambda sample: sample.segment_count or None,
 }
 # The value in a sample's .json counts first: such an expression has always meant that.
 _OF_RECORDINGS: Mapping[str, Callable[[Sample], Any]] = {

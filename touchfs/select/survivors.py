@@ -44,7 +44,8 @@ Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 HEADER = struct.Struct("<8sIIQQ16s16s")
 MAGIC = b"TOUCHSRV"
 # 1 had other facts: the rate of a sample was only that in its JSON. 2 had no kinds of values. 3 read no recordings.
-VERSION = 4
+# 4 had no `segments` and no `characters`.
+VERSION = 5
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
 _DIGEST_SIZE = 16
@@ -55,7 +56,10 @@ _SMALL_SAMPLES = 1 << 32
 _STEP_SAMPLES = 1 << 12
 _KEPT = 100
 # The fields that a sample may have besides those of its .json.
-_FIELDS = "key, shard, ordinal, segment, size.EXT, text, duration, rate, channels, coding or a text file as cls"
+_FIELDS = (
+    "key, shard, ordinal, segment, segments, size.EXT, text, characters, duration, rate, channels, coding or a text "
+    "file as cls"
+)
 
 
 class Survivors(NamedTuple):

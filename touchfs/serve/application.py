@@ -18,6 +18,7 @@ from touchfs.core.errors import FormatError, TouchfsError
 from touchfs.serve.access import HttpAccess
 from touchfs.serve.answer import HttpAnswer, Refusal, describe, refusal, text
 from touchfs.serve.directories import answer_listing
+from touchfs.serve.explorer import PLACE, Explorer, is_page
 from touchfs.serve.files import answer_file
 from touchfs.serve.propfind import BODY_MAX, answer_properties, parse_propfind, refuse_depth
 from touchfs.serve.served_tree import Served, ServedTree
@@ -45,6 +46,7 @@ class Application:
     def __init__(self, tree: ServedTree, access: HttpAccess) -> None:
         self._served = tree
         self._access = access
+        self.explorer = Explorer(tree)
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request."""
@@ -59,14 +61,18 @@ class Application:
             answer = describe(error)
             if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 _logger.error("%s: %s", _shown_path(environ), error)
-        start_response(f"{answer.status.value} {answer.status.phrase}", [*answer.headers, *_ALWAYS])
+        named = {name for name, _ in answer.headers}
+        always = [each for each in _ALWAYS if each[0] not in named]
+        start_response(f"{answer.status.value} {answer.status.phrase}", [*answer.headers, *always])
         return answer.body
 
     def _answer(self, environ: Environ) -> HttpAnswer:
         self._access.check(environ)
         method, body = environ["REQUEST_METHOD"], _body(environ)
-        allowed = (("Allow", ", ".join(_METHODS)),)
-        if method not in _METHODS:
+        is_own = environ["PATH_INFO"].startswith(PLACE)  # no part of the tree, and nothing for WebDAV
+        methods = _METHODS[:2] if is_own else _METHODS
+        allowed = (("Allow", ", ".join(methods)),)
+        if method not in methods:
             return text(HTTPStatus.METHOD_NOT_ALLOWED, "this server can only be read", allowed)
         if method == "OPTIONS":
             return HttpAnswer(HTTPStatus.OK, (("DAV", "1"), ("Content-Length", "0"), *allowed))
@@ -74,6 +80,8 @@ class Application:
             return self._properties(environ, body)
         if body:
             raise refusal(HTTPStatus.BAD_REQUEST, f"a {method} has no body")
+        if is_page(environ):
+            return self.explorer.answer(environ, environ[IS_GONE])
         tree = self._served.current()
         found = self._served.find(tree, _path(environ), environ[IS_GONE])
         return self._directory(tree, found, environ) if found.is_directory else self._file(tree, found, environ)

@@ -76,6 +76,15 @@ class ServedTree:
         for name, child, _ in tree.entries(directory.inode):
             yield self._served((*directory.names, name), known_entry(tree, above, child))
 
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset."""
+        return self._tree.dataset
+
+    def look_into(self, shard: str, is_gone: Callable[[], bool]) -> None:
+        """Wait until a shard is indexed, if there is one of this name. Raises as `OnDemand.wait`."""
+        self._shards.wait((b"segments", os.fsencode(shard)), is_gone)
+
     def open(self, tree: Tree, file: Served) -> Content:
         """The content of a file, verified to be of the version that was indexed. Raises the errors of `Tree`."""
         return tree.content(file.inode)

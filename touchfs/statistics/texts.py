@@ -34,7 +34,7 @@ _NUMBER_MAX = 1e300
 class TextStatistics:
     """What `samples` random samples say, `of` all. `lengths` are characters of texts, `speeds` a 64th of a character a
     second. `fields` has the counts of the values of each field of the JSON, None for one with many values. `numbers`
-    has the values of fields that are numbers.
+    has the values of fields that are numbers, `nulls` how often a field is null.
     """
 
     samples: int = 0
@@ -46,6 +46,7 @@ class TextStatistics:
     has_more_words: bool = False
     fields: dict[str, Counter[str] | None] = field(default_factory=dict)
     numbers: dict[str, array[float]] = field(default_factory=dict)
+    nulls: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def read(
@@ -82,6 +83,9 @@ class TextStatistics:
             self.has_more_words = True
 
     def _add_value(self, name: str, value: Any) -> None:
+        if value is None:
+            self.nulls[name] += 1
+            return
         if name not in self.fields and len(self.fields) >= _FIELDS:
             return
         counts = self.fields.setdefault(name, Counter())

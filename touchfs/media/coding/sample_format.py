@@ -72,8 +72,8 @@ def convert_samples(samples: NDArray[Any], source: str, target: str) -> NDArray[
     floats = np.float32 if source in ("u8", "s16", "f32") and target in ("s16", "f32") else np.float64
     values: NDArray[Any] = samples.astype(floats)
     if source == "u8":
-        values = values - floats(_U8_ZERO)
-    values = values / floats(_FORMATS[source][1])
+        values -= floats(_U8_ZERO)
+    values *= floats(1 / _FORMATS[source][1])
     if not is_float(target):
         scale = _FORMATS[target][1]
         values = np.clip(np.rint(values * floats(scale)), -scale, scale - 1)

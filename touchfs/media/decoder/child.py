@@ -40,6 +40,7 @@ _EXTRAS = {
     "demux_video": "media",
     "encode_frames": "video",
     "render_frames": "media",
+    "thumbnail": "image",
 }
 
 
@@ -62,8 +63,12 @@ class _Operations:
     """The operations, or messages about libraries that are missing, and the answers that a request has left."""
 
     def __init__(self) -> None:
+        self._damage: tuple[type[Exception], ...] = ()  # libav's errors
         with suppress(ImportError, OSError):  # an operation that needs it says so
             _import_all("av")
+            import av
+
+            self._damage = (av.FFmpegError,)
         self._operations = {name: _load(name, extra) for name, extra in _EXTRAS.items()}
         self._answers: Iterator[Answer] = iter(())
 
@@ -72,8 +77,6 @@ class _Operations:
         operation = self._operations.get(request.values["operation"], self._next)
         if isinstance(operation, str):
             return {"missing": operation}, []
-        import av
-
         try:
             answer = operation(request, RequestContent(connection, request.values.get("size", 0)))
             if isinstance(answer, tuple):
@@ -86,8 +89,8 @@ class _Operations:
             return {"error": "cannot be read"}, []
         except MemoryError:
             return {"error": "cannot be decoded: it needs too much memory"}, []
-        except av.FFmpegError as error:
-            return {"error": f"cannot be decoded: {error.strerror}"}, []
+        except self._damage as error:
+            return {"error": f"cannot be decoded: {getattr(error, 'strerror', error)}"}, []
 
     def _next(self, *_: object) -> Answer:
         for values, blobs in self._answers:
@@ -99,7 +102,8 @@ def _load(name: str, extra: str) -> Operation | str:
     try:
         operation: Operation = getattr(importlib.import_module(f"touchfs.media.decoder.{name}"), name)
     except (ImportError, OSError) as error:  # OSError: the module is installed, its library is not
-        return f"decoding recordings needs the {extra} extra ({error}): {install_hint(extra)}"
+        what = "images" if extra == "image" else "recordings"
+        return f"decoding {what} needs the {extra} extra ({error}): {install_hint(extra)}"
     return operation
 
 

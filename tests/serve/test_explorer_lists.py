@@ -1,0 +1,149 @@
+"""Lists of samples: orders by position, filters that take a while, bad filters, images as a grid."""
+
+import io
+import json
+import os
+from itertools import count
+from urllib.parse import quote
+
+import pytest
+from PIL import Image
+from served_pages import AtPort, page, tone, values
+from tars import write_tar
+from tree_servers import in_this_process
+
+from touchfs.indexing import open_dataset
+from touchfs.pages import listing
+from touchfs.pages.listing import Lists
+
+
+def picture(width, height, form="PNG"):
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), (20, 120, 90)).save(file, form)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """Two shards of 120 samples: texts, and JSON with a number."""
+    place = tmp_path_factory.mktemp("numbers")
+    for shard in range(2):
+        files = {}
+        for number in range(120):
+            files[f"{shard}-{number:03}.txt"] = b"x" * (1000 if number == 7 else (37 * number) % 97)
+            files[f"{shard}-{number:03}.json"] = json.dumps({"at": number, "odd": bool(number % 2)}).encode()
+        write_tar(place / f"{shard}.tar", files)
+    return open_dataset(os.fspath(place), in_place=True)
+
+
+@pytest.fixture(scope="module")
+def server(numbers):
+    with in_this_process(numbers) as port:
+        yield AtPort(port)
+
+
+def walked(server, path):
+    """The keys of all pages of a list, from link to link."""
+    keys, pages = [], 0
+    while path:
+        found = values(server, path)
+        keys += [row["key"] for row in found["rows"]]
+        path, pages = found["following"] and "/" + found["following"], pages + 1
+    return keys, pages
+
+
+def test_every_order_has_each_sample_once(server):
+    stored, pages = walked(server, "/-/samples")
+    assert (stored, pages) == (sorted(stored), 5) and len(set(stored)) == 240
+    mixed, _ = walked(server, "/-/samples?sort=random&seed=3")
+    assert mixed != stored and sorted(mixed) == stored
+    assert mixed == walked(server, "/-/samples?sort=random&seed=3")[0] != walked(server, "/-/samples?sort=random")[0]
+    largest, _ = walked(server, "/-/samples?sort=-size")
+    assert largest[:2] == ["0-007", "1-007"] and sorted(largest) == stored
+    assert walked(server, "/-/samples?sort=size")[0][-2:] == ["0-007", "1-007"]
+
+
+def test_pages_are_positions(server):
+    parsed = page(server, "/-/samples?from=200")
+    assert "201 – 240 of 240" in parsed.text and len(parsed.all("a", **{"class": "row"})) == 40
+    assert values(server, "/-/samples?from=99999")["rows"] == []
+    assert [row["position"] for row in values(server, "/-/samples?from=77")["rows"]] == [*range(77, 127)]
+    assert page(server, "/-/samples?from=70").all("a", rel="prev")[0]["href"] == "../-/samples?from=20"
+
+
+def test_only_the_first_of_an_order_are_listed(server, numbers, monkeypatch):
+    monkeypatch.setattr(listing, "_SORTED", 30)
+    found = Lists(numbers).page(sort="-size")
+    assert (found.total, len(found.rows), found.rows[0].key) == (30, 30, "0-007") and "30" in found.remark
+
+
+def test_long_texts_are_cut_and_say_so(server):
+    row = next(row for row in values(server, "/-/samples")["rows"] if row["key"] == "0-007")
+    assert row["text"] == "x" * 280 + " …"
+
+
+def test_a_filter(server):
+    found, _ = walked(server, "/-/samples?where=" + quote("at >= 110 and odd == true"))
+    assert found == [f"{shard}-{number:03}" for shard in range(2) for number in range(111, 120, 2)]
+    parsed = page(server, "/-/samples?where=" + quote("at < 3"))
+    assert "6 found in 1 – 240 of 240" in parsed.text and parsed.all("input", id="where")[0]["value"] == "at < 3"
+    assert "none of these has the field color" in page(server, "/-/samples?where=" + quote("color == 1")).text
+    assert walked(server, "/-/samples?sort=-size&where=" + quote("at < 3"))[0][0] == "0-002"
+
+
+def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):
+    """A clock that goes on by a tenth of a second each time it is asked."""
+    ticks, found, first, pages = count(), [], 0, 0
+    while pages == 0 or first:
+        shown = Lists(numbers).page(where="at >= 100", first=first, clock=lambda: next(ticks) / 10)
+        found += [row.key for row in shown.rows]
+        assert shown.searched > first
+        first, pages = shown.searched if shown.following else 0, pages + 1
+    assert pages > 20 and len(found) == len({*found}) == 40
+
+
+@pytest.mark.parametrize(
+    ("where", "column", "underlined"), [("at >", 4, " "), ("at = 3", 3, "="), ("grüße § 3", 6, "§"), ("", None, None)]
+)
+def test_a_bad_filter_is_shown_where_it_is(server, where, column, underlined):
+    found = values(server, f"/-/samples?where={quote(where)}", 200 if column is None else 400)
+    assert found["column"] == column
+    if column is not None:
+        parsed = page(server, f"/-/samples?where={quote(where)}", 400)
+        assert (
+            f"where, column {column + 1}: expected" in parsed.text
+            and parsed.all("input", id="where")[0]["value"] == where
+        )
+        assert parsed.texts[parsed.texts.index(where[:column]) + 1] == underlined
+
+
+def test_images_are_a_grid_of_thumbnails(tmp_path):
+    noise = os.urandom(2_000_000)
+    files = {"a.png": picture(9, 5), "b.tif": picture(9, 5, "TIFF"), "c.png": picture(9, 5) + noise, "d.txt": b"no"}
+    place = write_tar(tmp_path / "i.tar", files)
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        server = AtPort(port)
+        pictures = [row["picture"] for row in values(server, "/-/samples")["rows"]]
+        wanted = ["shards/i/a.png", "-/thumb/shards/i/b.tif.jpg", "-/thumb/shards/i/c.png.jpg", ""]
+        assert pictures == wanted
+        assert len(page(server, "/-/samples").all("ul", **{"class": "grid"})) == 1
+        for url in pictures[1:3]:
+            got = server.ask("/" + url)
+            assert (got.headers["Content-Type"], Image.open(io.BytesIO(got.body)).size) == ("image/jpeg", (9, 5))
+
+
+def test_segments_are_a_list_too(tmp_path):
+    spoken = json.dumps({"segments": [{"start": 0, "end": 1, "text": "one"}, {"start": 1, "end": 2, "text": "two"}]})
+    place = write_tar(tmp_path / "s.tar", {"a.wav": tone(2.0), "a.json": spoken.encode(), "b.wav": tone(1.0)})
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        server = AtPort(port)
+        whole = values(server, "/-/samples?sort=-segments")["rows"]
+        assert [(row["key"], row["segments"], row["duration"]) for row in whole] == [
+            ("a", 2, "2.000 s"),
+            ("b", 0, "1.000 s"),
+        ]
+        for of in ("segments", "merged/max=1"):
+            rows = values(server, f"/-/samples?of={of}&where=text+contains+%22o%22")["rows"]
+            assert [row["text"] for row in rows] == ["one", "two"]
+            sample = values(server, "/" + rows[1]["url"])
+            assert "two" in json.dumps(sample)

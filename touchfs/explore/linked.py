@@ -1,0 +1,113 @@
+"""Pages of a server: lists of samples, pages with links to others, and all of these as JSON.
+
+URLs are relative to the root of the server, quoted, and made here: so none of them can be anything but a place there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from touchfs.explore.page import Page
+
+# Above it pages are in `/-/`: the tree has no such name.
+OWN = "-/"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedSample:
+    """A sample in a list. `picture` is an image or a waveform, `picture_kind` says which; both may be ""."""
+
+    position: int
+    key: str
+    text: str
+    duration: str
+    segments: int
+    url: str
+    picture: str
+    picture_kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleList:
+    """Samples of a dataset: `total` ones, of which those from `first` on are listed, in an order.
+
+    With a filter, `searched` is the place in the order up to which samples were looked at. `following` and `previous`
+    are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0.
+    """
+
+    of: str
+    where: str
+    sort: str
+    seed: int
+    first: int
+    total: int
+    searched: int
+    rows: Sequence[LinkedSample]
+    previous: str = ""
+    following: str = ""
+    problem: str = ""
+    column: int | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    """A dataset: its page with cards, the first samples, and whether cards are still being counted."""
+
+    page: Page
+    samples: SampleList
+    is_counting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePage:
+    """A sample, and the URLs of those before and after it in its shard, or ""."""
+
+    page: Page
+    previous: str
+    following: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorList:
+    """Lines about what is wrong, from `first` on, `total` in all: each with its shard, and the URL of its sample or of
+    the whole report.
+    """
+
+    lines: Sequence[tuple[str, str, str]]
+    first: int
+    total: int
+    previous: str = ""
+    following: str = ""
+
+
+def url_of(path: str) -> str:
+    """The URL of a path of the tree."""
+    return quote(os.fsencode(path))
+
+
+def list_url(of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0) -> str:
+    """The URL of a list."""
+    asked = {"of": of, "where": where, "sort": sort, "seed": seed, "from": first}
+    plain = {"of": "samples", "where": "", "sort": "stored", "seed": 0, "from": 0}
+    query = {name: value for name, value in asked.items() if value != plain[name]}
+    return f"{OWN}samples" + ("?" + urlencode(query, errors="replace") if query else "")
+
+
+def json_of(page: object) -> str:
+    """A page as JSON: each part is an object with its kind. Pictures are URLs, or left out."""
+    return json.dumps(_plain(page), default=lambda _: None) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__} | named
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return value

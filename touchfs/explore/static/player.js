@@ -1,0 +1,81 @@
+// What pages do beside links and forms: a recording is heard where it is clicked, rows are walked by keys, and a page
+// that is being counted is loaded again. Without this script all links and forms work.
+const recording = (root) => {
+  const $ = (query) => root.querySelector(query);
+  const view = $(".view"), head = $(".head"), button = $(".play"), output = $("output"), audio = new Audio();
+  const seconds = +root.dataset.seconds, drawn = +root.dataset.drawn;
+  const rows = [...document.querySelectorAll(".segments tr[data-start]")].map((row) => ({
+    row, start: +row.dataset.start, end: +row.dataset.end, link: row.querySelector("a[data-segment]"),
+    marks: [row, ...document.querySelectorAll(`.speech [data-segment="${row.id.slice(8)}"]`)],
+    text: row.querySelector(".text").textContent,
+  }));
+  let place = 0, offset = 0, current = null;
+  const show = (time) => {
+    place = Math.min(Math.max(time, 0), seconds);
+    head.style.left = `${Math.min(100 * place / (drawn || 1), 100)}%`;
+    output.textContent = `${place.toFixed(2)} / ${seconds.toFixed(2)} s`;
+    const at = rows.find((each) => each.start <= place && place < each.end) ?? null;
+    view.setAttribute("aria-valuenow", place.toFixed(2));
+    view.setAttribute("aria-valuetext",
+      `${place.toFixed(2)} of ${seconds.toFixed(2)} seconds${at ? `, segment ${at.row.id.slice(8)}: ${at.text}` : ""}`);
+    if (at === current) return;
+    current?.marks.forEach((each) => each.removeAttribute("aria-current"));
+    at?.marks.forEach((each) => each.setAttribute("aria-current", "true"));
+    current = at;
+  };
+  const play = (url, from, at = 0) => {
+    offset = from;
+    if (audio.getAttribute("src") !== url) audio.src = url;
+    audio.currentTime = at;
+    audio.play().catch(() => { output.textContent = "this browser cannot play it"; });
+  };
+  const segment = (each) => { if (each?.link) { show(each.start); play(each.link.getAttribute("href"), each.start); } };
+  const toggle = () => (audio.paused ? play(root.dataset.url, 0, place < seconds - 0.01 ? place : 0) : audio.pause());
+  const step = (by) => {
+    const next = by > 0 ? rows.find((each) => each.start > place + 0.001) : rows.findLast((each) => each.end <= place + 0.001 && each !== current);
+    segment(next);
+  };
+  const tick = () => { if (!audio.paused) { show(offset + audio.currentTime); requestAnimationFrame(tick); } };
+  audio.addEventListener("play", () => { button.textContent = "❚❚"; button.ariaLabel = "Pause"; tick(); });
+  audio.addEventListener("pause", () => { button.textContent = "▶"; button.ariaLabel = "Play"; });
+  audio.addEventListener("ended", () => show(offset + audio.currentTime));
+  button.addEventListener("click", toggle);
+  view.addEventListener("pointerdown", (event) => {
+    const lane = event.target.closest("[data-segment]");
+    const box = view.getBoundingClientRect();
+    if (lane) return segment(rows.find((each) => each.row.id === `segment-${lane.dataset.segment}`));
+    audio.pause();
+    show((event.clientX - box.left) / box.width * drawn);
+  });
+  view.addEventListener("keydown", (event) => {
+    const moves = {
+      ArrowRight: () => show(place + seconds / 100), ArrowLeft: () => show(place - seconds / 100), Home: () => show(0),
+      End: () => show(seconds), PageDown: () => step(1), PageUp: () => step(-1), " ": toggle, Enter: () => segment(current),
+    };
+    if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
+  });
+  for (const each of rows) each.link?.addEventListener("click", (event) => { event.preventDefault(); segment(each); });
+  for (const [name, value] of Object.entries({ role: "slider", tabindex: 0, "aria-label": "Position", "aria-valuemin": 0, "aria-valuemax": seconds.toFixed(2) })) view.setAttribute(name, value);
+  $(".controls").hidden = head.hidden = false;
+  const asked = /^#t=([\d.]+)/.exec(location.hash);
+  show(asked ? +asked[1] : 0);
+};
+document.querySelectorAll(".player").forEach(recording);
+
+const walk = (by) => {
+  const rows = [...document.querySelectorAll("a.row")];
+  rows[Math.min(Math.max(rows.indexOf(document.activeElement) + by, 0), rows.length - 1)]?.focus();
+};
+const keys = {
+  "/": () => document.getElementById("where")?.focus(), j: () => walk(1), k: () => walk(-1),
+  "[": () => document.querySelector("a[rel=prev]")?.click(), "]": () => document.querySelector("a[rel=next]")?.click(),
+  "?": () => { const help = document.querySelector(".keys"); help.hidden = !help.hidden; help.scrollIntoView(); },
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+  if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+});
+
+if (document.querySelector("[data-counting]")) setTimeout(() => {
+  if (!document.activeElement?.closest("form")) location.reload();
+}, 2000);

@@ -1,0 +1,112 @@
+"""What is known of a dataset for pages: the shards that are indexed by now, and statistics counted in a thread.
+
+No page waits for more than a moment. The thread begins when a page asks for statistics, and works while no page is
+being made: two threads of Python would slow each other down.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, sleep
+
+from touchfs.core.errors import SourceError
+from touchfs.dataset import Dataset
+from touchfs.explore.page import Page, Part
+from touchfs.pages.listing import Lists
+from touchfs.pages.overview import Overview, title_of
+from touchfs.posix.threads import start_thread
+
+# The first look at a small dataset has its statistics, too.
+_PATIENCE_SECONDS = 0.15
+_ADVICE = "others are indexed when somebody looks into them"
+_MOST_CARDS = 12
+_log = logging.getLogger(__name__)
+
+
+class CountedDataset:
+    """The overview of a dataset, for any number of threads."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.title = title_of(dataset)
+        self._lock = threading.Lock()
+        self._known: tuple[Overview, Lists] | None = None
+        # For how many shards, the line about texts, and the cards.
+        self._cards: tuple[int, Sequence[str], Sequence[Part]] = -1, (), ()
+        self._done = threading.Event()
+        self._is_counting = False
+        self._pages = 0
+
+    @contextmanager
+    def page_is_made(self) -> Iterator[None]:
+        """Let nothing be counted meanwhile."""
+        with self._lock:
+            self._pages += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pages -= 1
+
+    def overview(self) -> Overview:
+        """The shards that are indexed by now. Indexes none."""
+        return self._looked()[0]
+
+    def _looked(self) -> tuple[Overview, Lists]:
+        dataset = self.dataset
+        positions = [each for each in range(len(dataset.listed)) if dataset.has_index(each)]
+        known = self._known
+        if known is None or len(known[0].shards) != len(positions):
+            overview = Overview(dataset, positions, of=len(dataset.listed))
+            known = self._known = overview, Lists(overview.samples.dataset)
+        return known
+
+    def lists(self) -> Lists:
+        """The lists of its samples, as far as they are known."""
+        return self._looked()[1]
+
+    def page(self) -> tuple[Page, bool]:
+        """The page of the dataset without samples, and whether something of it is still being counted."""
+        known = self.overview()
+        if self._cards[0] != len(known.shards) and self._begin():
+            self._done.wait(_PATIENCE_SECONDS)
+            known = self.overview()
+        counted, basis, cards = self._cards
+        facts = [*known.facts(_ADVICE), *basis]
+        page = Page(self.title, known.place(), facts, [*cards, *known.problems()])
+        return page, counted != len(known.shards)
+
+    def _begin(self) -> bool:
+        """Count in a thread, unless one does. Returns whether it has just begun."""
+        with self._lock:
+            if self._is_counting:
+                return False
+            self._is_counting = True
+            self._done.clear()
+        try:
+            start_thread(self._count, name="counting")
+        except SourceError:
+            self._is_counting = False
+            raise
+        return True
+
+    def _count(self) -> None:
+        try:
+            overview = Overview(self.dataset)  # which indexes small ones
+            basis, cards = overview.cards(clock=self._turn)
+            self._cards = len(overview.shards), basis, cards[:_MOST_CARDS]
+        except Exception as error:  # noqa: BLE001  the page stands without cards, and says so
+            _log.error("statistics cannot be counted: %r", error, exc_info=_log.isEnabledFor(logging.DEBUG))
+            self._cards = len(self.overview().shards), ["statistics cannot be counted: the log says why"], ()
+        finally:
+            self._is_counting = False
+            self._done.set()
+
+    def _turn(self) -> float:
+        """The time, once no page is being made."""
+        while self._pages:
+            sleep(0.001)
+        return monotonic()

@@ -1,0 +1,312 @@
+"""The page of a sample at a server: its pictures and files are at URLs, and made when a browser asks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
+from touchfs.core.control_characters import quote_name
+from touchfs.core.errors import NotFoundError, TouchfsError
+from touchfs.core.json_text import parse_json
+from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.sample import JSON_NAMES
+from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_of
+from touchfs.explore.files import TEXTS, ContentOf, PictureSize, part_of
+from touchfs.explore.html import SIZE, marks
+from touchfs.explore.linked import OWN, SamplePage, url_of
+from touchfs.explore.page import (
+    LinkedFiles,
+    LinkedImage,
+    LinkedRecording,
+    LinkedSegment,
+    LinkedSegments,
+    LinkedVideo,
+    Map,
+    Page,
+    Part,
+    Problem,
+    Text,
+    TextTable,
+)
+from touchfs.explore.recordings import describe, draw
+from touchfs.form.compressed_content import plain_extension
+from touchfs.indexing.report import reasons
+from touchfs.limits import Limits
+from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.extensions import can_be_cut, coding_of, is_image, is_video
+from touchfs.pages.listing import image_source
+from touchfs.tree.tree import Tree
+from touchfs.view.segments import WAV, rows_of_segments
+
+SLICES = "slices/all"
+# Browsers play these as they are stored; what touchfs decodes is a WAV.
+_PLAYED = frozenset({"wav", "flac", "mp3", "ogg", "oga", "opus", "aac", "m4a"})
+_VIDEOS = frozenset({"mp4", "webm", "mov"})
+# A recording of at most so many bytes of PCM is read for its loudness.
+_MEASURED_BYTES = 1 << 23
+_COLUMNS = 100
+_PARTS, _FILES, _ITEMS, _NAMESAKES, _CELLS = 40, 200, 1000, 10_000, 256
+_ENDINGS = ("wav", "mp4", "txt", "json")
+_IMAGE_BYTES = 8 << 20
+_SIZE = PictureSize(SIZE.columns, 1, 1, SIZE.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a sample: its name on the page, its path in the tree, its content. `whole` is the path of all of a
+    recording as a WAV, if there is one.
+    """
+
+    name: str
+    path: str
+    content: ContentOf
+    whole: str = ""
+
+
+def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool) -> SamplePage:
+    """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
+    another view, `of`. Raises NotFoundError, and the errors of `Tree`.
+    """
+    if of not in ("samples", "shards"):
+        return _at_path(tree, of, f"{of}/{shard}/{name}", pool)
+    position = tree.dataset.by_name.get(os.fsencode(shard))
+    if position is None:
+        raise NotFoundError(f"there is no shard {quote_name(shard)!r}")
+    entry = tree.resolve(tree.dataset.listed[position].path_in("shards"))
+    found = tree.stored(entry.inode)
+    if found is None:
+        raise NotFoundError(f"there is no shard {quote_name(shard)!r}")
+    _, opened, table, _ = found
+    ordinal = _ordinal_of(table, os.fsencode(name))
+    if ordinal is None and name.isascii() and name.isdecimal() and int(name) < opened.shard.samples:
+        ordinal = int(name)
+    if ordinal is None:
+        raise NotFoundError(f"there is no sample {quote_name(name)!r} in {quote_name(shard)!r}")
+    return _of_shard(opened, table, ordinal, pool)
+
+
+def _ordinal_of(table: Table, name: bytes) -> int | None:
+    """The number of the sample whose files have this path without the extension."""
+    components, row = name.split(b"/"), 0
+    last = components.pop()
+    for each in components:
+        found = table.find(row, each)
+        if found is None or table.kind[found] != DIRECTORY:
+            return None
+        row = found
+    children = table.children(row)
+    low, high = children.start, children.stop
+    while low < high:
+        middle = (low + high) // 2
+        if table.name(middle) < last:
+            low = middle + 1
+        else:
+            high = middle
+    for child in range(low, min(low + _NAMESAKES, children.stop)):
+        if not table.name(child).startswith(last):
+            return None
+        inner = table.children(child) if table.kind[child] == DIRECTORY else range(child, child + 1)
+        for file in inner[:1]:
+            path = table.path(file)
+            is_file = table.kind[file] != DIRECTORY and table.ordinal[file] != NO_SAMPLE
+            if is_file and path[: len(path) - table.suffix[file]] == name:
+                return int(table.ordinal[file])
+    return None
+
+
+def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool) -> SamplePage:
+    shard, above = opened.shard, opened.shard.path_in("shards")
+    rows = {table.extension(row): row for row in table.files(ordinal)}
+    files = [
+        _File(name, f"{above}/{path}", partial(opened.content, table, row), f"{SLICES}/{shard.name}/{_stem(path)}.wav")
+        for name, row in rows.items()
+        if (path := os.fsdecode(table.path(row)))
+    ]
+    key = table.key(next(iter(rows.values()))) if rows else f"{ordinal:08d}"
+    damage = [
+        Problem("damaged", _without_path(line, shard.path))
+        for report in shard.reports.values()
+        for line in reasons(report)
+        if line.startswith(f"sample {ordinal} (")
+    ]
+    segments = _segments(opened, ordinal)
+    parts = [*damage, *_parts(files, segments, opened.limits, pool, is_row=shard.known.is_table)]
+    place = f"{shard.name} · {ordinal + 1:,} of {shard.samples:,}"
+    previous = _url_of(opened, table, ordinal - 1) if ordinal else ""
+    following = _url_of(opened, table, ordinal + 1) if ordinal + 1 < shard.samples else ""
+    return SamplePage(Page(key, place, (), parts), previous, following)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(path)[0]
+
+
+def _without_path(line: str, path: str) -> str:
+    return line.replace(path, os.path.basename(path))
+
+
+def _url_of(opened: OpenShard, table: Table, ordinal: int) -> str:
+    rows = table.files(ordinal)
+    name = f"{ordinal:08d}"
+    if rows:
+        path = table.path(rows[0])
+        name = os.fsdecode(path[: len(path) - table.suffix[rows[0]]])
+    return f"{OWN}sample/{url_of(opened.shard.name)}/{url_of(name)}"
+
+
+def _segments(opened: OpenShard, ordinal: int) -> LinkedSegments | None:
+    shown, table = segments_of(opened, ordinal), opened.tables.get("segments")
+    if shown is None or table is None:
+        return None
+    rows, above = rows_of_segments(table, ordinal), opened.shard.path_in("segments")
+    urls = {
+        number: [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in each.items()]
+        for number, each in rows.items()
+        if number < SEGMENTS_SHOWN
+    }
+    listed = [
+        LinkedSegment(each, next((url for name, url in urls[each.number] if name == WAV), ""), urls[each.number])
+        for each in shown.listed
+    ]
+    first = os.fsdecode(table.path(table.files(ordinal)[0]))
+    return LinkedSegments(listed, shown.count, url_of(f"{above}/{os.path.dirname(first)}/"))
+
+
+def _at_path(tree: Tree, of: str, path: str, pool: DecodePool) -> SamplePage:
+    """The page of what a view other than `shards/` has under a name: a directory of items, or files of one stem."""
+    found, is_directory = dict[str, _File](), False
+    with suppress(NotFoundError):
+        entry = tree.resolve(path)
+        is_directory = entry.is_directory
+        for name, child, _ in islice(tree.entries(entry.inode), _ITEMS) if is_directory else ():
+            if not child.is_directory:
+                text = os.fsdecode(name)
+                found[text] = _File(text, f"{path}/{text}", partial(tree.content, child.inode))
+    if not found:
+        for ending in _ENDINGS:
+            with suppress(NotFoundError):
+                entry = tree.resolve(f"{path}.{ending}")
+                found[ending] = _File(ending, f"{path}.{ending}", partial(tree.content, entry.inode))
+    if not found:
+        raise NotFoundError(f"there is no such sample in {quote_name(of)}")
+    parts = [*_parts([*found.values()], None, tree.dataset.limits, pool, in_order=is_directory)]
+    place, title = os.path.split(path)
+    return SamplePage(Page(title, place, (), parts), "", "")
+
+
+def _parts(
+    files: list[_File],
+    segments: LinkedSegments | None,
+    limits: Limits,
+    pool: DecodePool,
+    *,
+    in_order: bool = False,
+    is_row: bool = False,
+) -> Iterator[Part]:
+    shown = [each for each in files if _kind(each.name) is not None]
+    if not in_order:
+        shown.sort(key=lambda each: str(_kind(each.name)))
+    for each in shown[:_PARTS] if not in_order else shown:
+        yield _part(each, limits, pool, is_row=is_row)
+        if segments is not None and _kind(each.name) == "0 sound":
+            yield segments
+            segments = None
+    if segments is not None:
+        yield segments
+    yield LinkedFiles(
+        [(each.name, _size(each.content), url_of(each.path)) for each in files[:_FILES]], len(files[_FILES:])
+    )
+
+
+def _kind(name: str) -> str | None:
+    """What a file is shown as, in the order of a page; None for one that is not shown."""
+    last = coding_of(plain_extension(name))
+    if is_video(name):
+        return "1 video"
+    if can_be_cut(name):
+        return "0 sound"
+    if is_image(name):
+        return "2 image"
+    if last in ("npy", "npz"):
+        return "4 array"
+    if last in TEXTS:
+        return "5 json" if last == "json" else "3 text"
+    return None
+
+
+def _part(file: _File, limits: Limits, pool: DecodePool, *, is_row: bool) -> Part:
+    try:
+        match _kind(file.name):
+            case "0 sound":
+                return _recording(file, limits, pool)
+            case "1 video":
+                size = file.content().size
+                if coding_of(file.name) in _VIDEOS:
+                    return LinkedVideo(file.name, f"{size:,} bytes", url_of(file.path))
+                return LinkedImage(file.name, f"{size:,} bytes: browsers do not play it", url_of(file.path), "")
+            case "2 image":
+                size = file.content().size
+                source = image_source(file.path, file.name, size, _IMAGE_BYTES)
+                wide = f"{source}?w=1200" if source.startswith(OWN) else source
+                return LinkedImage(file.name, f"{size:,} bytes", url_of(file.path), wide)
+            case "5 json" if is_row or file.name in JSON_NAMES[1:]:
+                return _row(file, limits)
+    except TouchfsError as error:
+        return Problem(file.name, error.message)
+    part = part_of(file.name, file.content, _SIZE, limits)
+    return _linked_map(file, part) if isinstance(part, Map) else part
+
+
+def _linked_map(file: _File, part: Map) -> Part:
+    return LinkedImage(part.name, part.facts, url_of(file.path), f"{OWN}array/{url_of(file.path)}.png")
+
+
+def _recording(file: _File, limits: Limits, pool: DecodePool) -> Part:
+    content = file.content()
+    sound = describe(content, pool)
+    facts = sound.facts
+    if coding_of(file.name) == WAV and content.size <= _MEASURED_BYTES:
+        facts = draw(file.name, content, _COLUMNS, limits, pool=pool).facts
+    url = url_of(file.path)
+    is_played = coding_of(file.name) in _PLAYED or not file.whole
+    return LinkedRecording(
+        file.name,
+        facts,
+        sound.seconds,
+        sound.drawn,
+        sound.remark,
+        url,
+        url if is_played else url_of(file.whole),
+        f"{OWN}wave/{url}.svg?w=1200",
+        f"{OWN}spectrogram/{url}.png?w=1200",
+        marks(sound.rate),
+        sound.channels,
+    )
+
+
+def _row(file: _File, limits: Limits) -> Part:
+    """The JSON of a row of a table, as a table of its columns."""
+    text = part_of(file.name, file.content, _SIZE, limits)
+    if isinstance(text, Text):
+        with suppress(ValueError, RecursionError):
+            fields = parse_json(text.text.encode())
+            if isinstance(fields, Mapping):
+                cells = [(str(name), _cell(value)) for name, value in islice(fields.items(), _CELLS)]
+                return TextTable(file.name, ("column", "value"), cells)
+    return text
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _size(content: ContentOf) -> int | None:
+    with suppress(TouchfsError):
+        return content().size
+    return None

@@ -1,0 +1,242 @@
+"""Lists of samples: in stored, random or sorted order, by position, and those that a filter finds.
+
+A page of a list costs the same at any position. A filter is tried on samples in their order until there are enough, or
+for a third of a second: then the page has what was found, and a link to go on. So a page needs no state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.catalog.columns import as_array
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
+from touchfs.core.errors import TouchfsError, UsageError
+from touchfs.core.json_text import parse_json
+from touchfs.core.measure import SECONDS
+from touchfs.dataset import Dataset
+from touchfs.dataset.catalogued import CataloguedSample
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.explore.linked import OWN, LinkedSample, SampleList, list_url, url_of
+from touchfs.explore.recordings import format_seconds
+from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
+from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.select.expression import Where, parse_where, spell_field
+from touchfs.select.facts import SampleFacts
+from touchfs.select.ids.names import open_given
+from touchfs.select.selection import AnySamples
+from touchfs.select.selector import Selector
+
+ROWS = 50
+SORTS = ("duration", "size", "segments")
+_SEARCH_SECONDS = 0.3
+# Samples of a sorted list. Deeper ones are found by a filter.
+_SORTED = 10_000
+_TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
+# Samples whose places are computed together.
+_STEP = 64
+_SORTS_KEPT = 8
+# What browsers show. Images of other kinds, and larger ones, are shown small.
+_SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
+_Order = Callable[[int, int], NDArray[np.int64]]
+
+
+class Lists:
+    """The lists of a dataset, all of whose shards are indexed, for any number of threads."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._selector = Selector(dataset, "")  # no index of survivors is made
+        self._sorted: BoundedCache[tuple[str, str], NDArray[np.int64]] = BoundedCache(_SORTS_KEPT)
+
+    def page(
+        self,
+        of: str = "samples",
+        where: str = "",
+        sort: str = "stored",
+        seed: int = 0,
+        first: int = 0,
+        clock: Callable[[], float] = monotonic,
+    ) -> SampleList:
+        """The samples of `of` from the place `first` of an order on. A bad filter is a problem of the page.
+
+        Raises UsageError for what is no source of samples, and no order.
+        """
+        samples = self._selector.select(of, None)
+        order, total = self._order(samples, of, sort, seed)
+        first = min(max(first, 0), total)
+        asked: Callable[..., str] = partial(list_url, of, where, sort, seed)
+        shown = SampleList(of, where, sort, seed, first, total, first, ())
+        if total < len(samples):
+            shown = replace(shown, remark=f"of these {total:,}, which are sorted, a filter leaves fewer")
+        if where:
+            try:
+                return self._found(shown, samples, order, parse_where(where, open_given), asked, clock)
+            except UsageError as error:
+                return replace(shown, problem=error.message, column=_column(where, error.offset))
+        rows = [row_of(samples[each], each) for each in order(first, min(first + ROWS, total)).tolist()]
+        previous = asked(max(first - ROWS, 0)) if first else ""
+        following = asked(first + ROWS) if first + ROWS < total else ""
+        return replace(shown, searched=first + len(rows), rows=rows, previous=previous, following=following)
+
+    def _order(self, samples: AnySamples, of: str, sort: str, seed: int) -> tuple[_Order, int]:
+        """A function from places to positions, and how many places there are."""
+        total = len(samples)
+        if sort == "stored":
+            return np.arange, total
+        if sort == "random":
+            mixed = Feistel(total, round_keys(seed))
+            return lambda start, stop: mixed(np.arange(start, stop, dtype=np.int64)), total
+        if sort.removeprefix("-") not in SORTS:
+            raise UsageError(f"sort is stored, random, {', '.join(SORTS)} or one of these after -, not {sort!r:.40}")
+        positions = self._sorted.get((of, sort), lambda: _sorted(samples, sort))
+        return lambda start, stop: positions[start:stop], len(positions)
+
+    def _found(
+        self,
+        shown: SampleList,
+        samples: AnySamples,
+        order: _Order,
+        where: Where,
+        asked: Callable[..., str],
+        clock: Callable[[], float],
+    ) -> SampleList:
+        facts = SampleFacts(samples, {path[0] for path in where.fields})
+        place, until, rows = shown.first, clock() + _SEARCH_SECONDS, list[LinkedSample]()
+        absent = {path[0] for path in where.fields}
+        while place < shown.total and len(rows) < ROWS and (place == shown.first or clock() < until):
+            for position in order(place, min(place + _STEP, shown.total)).tolist():
+                place += 1
+                for record in facts.records(position, position + 1):
+                    absent -= record.keys()
+                    if where.matches(record):
+                        rows.append(row_of(samples[position], position))
+                if len(rows) == ROWS or clock() >= until:
+                    break
+        following = asked(place) if place < shown.total else ""
+        remark = f"none of these has the field {', '.join(spell_field((name,)) for name in sorted(absent))}"
+        return replace(
+            shown,
+            searched=place,
+            rows=rows,
+            following=following,
+            remark=remark if absent and not rows and place > shown.first else shown.remark,
+        )
+
+
+def _column(where: str, offset: int | None) -> int | None:
+    """The place of a problem in characters."""
+    return None if offset is None else len(where.encode(errors="surrogatepass")[:offset].decode(errors="surrogatepass"))
+
+
+def _sorted(samples: AnySamples, sort: str) -> NDArray[np.int64]:
+    """The positions of the first samples in an order; those without a value are left out."""
+    values = _values(samples, sort.removeprefix("-"))
+    known = np.flatnonzero(values >= 0)
+    keys = -values[known] if sort.startswith("-") else values[known]
+    if len(keys) > _SORTED:
+        chosen = np.sort(np.argpartition(keys, _SORTED)[:_SORTED])
+        known, keys = known[chosen], keys[chosen]
+    found: NDArray[np.int64] = known[np.argsort(keys, kind="stable")]
+    return found
+
+
+def _values(samples: AnySamples, fact: str) -> NDArray[np.int64]:
+    """A number for each sample by the catalogs; negative if they have none."""
+    if fact == "duration":
+        return samples.lengths(SECONDS)
+    if not isinstance(samples, DatasetSamples):
+        raise UsageError(f"only whole samples are sorted by {fact}")
+    found = np.zeros(len(samples), np.int64)
+    start = 0
+    for position, shard in enumerate(samples.dataset.shards):
+        tables = samples.dataset.catalog(position).tables
+        table = tables.get("shards" if fact == "size" else "segments")
+        if table is not None:
+            rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
+            places = start + as_array(table.ordinal)[rows].astype(np.int64)
+            if fact == "size":
+                np.add.at(found, places, as_array(table.size)[rows].astype(np.int64))
+            else:
+                np.maximum.at(found, places, as_array(table.part)[rows].astype(np.int64) + 1)
+        start += shard.samples
+    return found
+
+
+def row_of(sample: Sample, position: int) -> LinkedSample:
+    """A sample as it is listed: what cannot be read of it is left out."""
+    text, duration = "", None
+    with suppress(TouchfsError):
+        text = _text_of(sample)
+    with suppress(TouchfsError):
+        duration = sample.known_duration if sample.coding is not None else None
+    picture, kind = _picture_of(sample)
+    cut = text if len(text) <= _TEXT else f"{text[:_TEXT]} …"
+    seconds = "" if duration is None else format_seconds(duration)
+    return LinkedSample(position, sample.key, cut, seconds, sample.segment_count, sample_url(sample), picture, kind)
+
+
+def sample_url(sample: Sample) -> str:
+    """The URL of the page of a sample: its name in the view without the extension, or its number if it has no file."""
+    extension = next(iter(sample), None)
+    source = "" if sample.view == "shards" else f"?of={quote(sample.view)}"
+    if extension is None:
+        return f"{OWN}sample/{url_of(sample.shard)}/{sample.ordinal:08d}{source}"
+    path = sample.path(extension)
+    stem = os.path.dirname(path) if sample.view == "interleaved" else path.removesuffix(f".{extension}")
+    above = f"{sample.view}/{sample.shard}"
+    if isinstance(sample, CataloguedSample):
+        above = sample.indexed_shard.path_in(sample.view)  # which may be below a split
+    inside = f"/{sample.shard}{stem[len(above) :]}"
+    return f"{OWN}sample{url_of(inside)}{source}"
+
+
+def _picture_of(sample: Sample) -> tuple[str, str]:
+    """The URL of a picture of a sample, and its kind."""
+    with suppress(TouchfsError):
+        if image := next(filter(is_image, sample), None):
+            return image_source(sample.path(image), image, sample.content(image).size), "image"
+        if (sound := next(iter(recordings_among(sample)), None)) and not is_video(sound):
+            return f"{OWN}wave/{url_of(sample.path(sound))}.svg?w=148", "wave"
+    return "", ""
+
+
+def image_source(path: str, extension: str, size: int, most: int = _SHOWN_BYTES) -> str:
+    """What of an image a page shows: the file if browsers can, and it has at most so many bytes; else a small one."""
+    if coding_of(extension) in _SHOWN and size <= most:
+        return url_of(path)
+    return f"{OWN}thumb/{url_of(path)}.jpg"
+
+
+def _text_of(sample: Sample) -> str:
+    """The text of a sample, else what its JSON says, else the names of its files. Only the beginning is read."""
+    if (name := sample.text_name) is not None:
+        if name == "txt":
+            content = sample.content(name)
+            return bytes(content.read(0, min(content.size, 8 * _TEXT))).decode("utf-8", "replace")
+        return sample.text or ""
+    fields: Any = None
+    if (name := sample.json_name) is not None and sample.content(name).size <= _READ:
+        with suppress(ValueError, RecursionError):
+            fields = parse_json(sample.plain(name))
+    if isinstance(fields, Mapping):
+        known = next((fields[each] for each in ("text", "caption") if isinstance(fields.get(each), str)), None)
+        return known if known is not None else ", ".join(_named(fields))
+    return " ".join(sample)
+
+
+def _named(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in [*fields.items()][:_COLUMNS]:
+        if not isinstance(value, dict | list):
+            yield f"{name}: {str(value)[:_TEXT]}"

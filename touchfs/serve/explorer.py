@@ -1,0 +1,177 @@
+"""Pages for people: the URL of each, and its answer. All but the overview are below `/-/`, which no tree has.
+
+They are made in the thread of their request. What takes long is elsewhere: statistics are counted in a thread of their
+own, pictures are drawn by `Pictures`, and a filter has a third of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import mimetypes
+import os
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from touchfs.core.control_characters import one_line
+from touchfs.core.errors import NotFoundError, TouchfsError, UsageError
+from touchfs.core.extent import Memory
+from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, json_of
+from touchfs.explore.served import policy, served, static_files, static_place
+from touchfs.pages.counted import CountedDataset
+from touchfs.pages.linked import sample_at
+from touchfs.pages.listing import sample_url
+from touchfs.pages.problems import errors_from
+from touchfs.select.selection import position_at
+from touchfs.serve.answer import Headers, HttpAnswer, Refusal, refusal, text
+from touchfs.serve.files import answer_file
+from touchfs.serve.pictures import SVG_POLICY, TYPES, WIDEST, WIDTHS, Pictures, parse_picture
+from touchfs.serve.ranges import is_listed
+from touchfs.serve.served_tree import ServedTree
+
+PLACE = f"/{OWN}"
+_LIST = "list"
+_FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
+_POSITIONS = 1 << 62
+_logger = logging.getLogger(__name__)
+
+
+def is_page(environ: dict[str, Any]) -> bool:
+    """True if a request is for a page: below `/-/`, or for the root by a program that names HTML, as browsers do."""
+    path, accept = environ["PATH_INFO"], environ.get("HTTP_ACCEPT", "")
+    if path != "/":
+        return bool(path.startswith(PLACE))
+    named = (each.partition(";")[0].strip().lower() for each in accept.split(","))
+    return "text/html" in named and not accept.startswith("application/json") and environ["QUERY_STRING"] != _LIST
+
+
+class Explorer:
+    """The pages of a dataset, for any number of threads."""
+
+    def __init__(self, tree: ServedTree) -> None:
+        self._tree = tree
+        self.pictures = Pictures(tree.dataset.limits)
+        self._counted = CountedDataset(tree.dataset)
+
+    def answer(self, environ: dict[str, Any], is_gone: Callable[[], bool]) -> HttpAnswer:
+        """The answer to a GET of a page. Raises Refusal, TouchfsError and ConnectionAbortedError."""
+        try:
+            return self._answer(environ, is_gone)
+        except (Refusal, TouchfsError, ConnectionAbortedError):
+            raise
+        except Exception as error:  # a mistake of ours ends no connection
+            _logger.error("a page cannot be made: %r", error, exc_info=_logger.isEnabledFor(logging.DEBUG))
+            raise refusal(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "this page cannot be made: the log of the server says why"
+            ) from error
+
+    def _answer(self, environ: dict[str, Any], is_gone: Callable[[], bool]) -> HttpAnswer:
+        path = os.fsdecode(environ["PATH_INFO"].encode("latin-1"))
+        asked = {name: values[-1] for name, values in _query(environ["QUERY_STRING"]).items()}
+        kind, _, rest = path.removeprefix(PLACE).partition("/")
+        match kind:
+            case "static":
+                return _static(environ, rest)
+            case "samples" if not rest:
+                page: OverviewPage | SampleList | SamplePage | ErrorList = self._list(asked)
+            case "sample" if not rest and "key" in asked:
+                return self._by_key(asked["key"], is_gone)
+            case "sample" if "/" in rest:
+                shard, _, name = rest.partition("/")
+                self._tree.look_into(shard, is_gone)
+                of = asked.get("of", "samples")
+                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
+            case "errors" if not rest:
+                page = errors_from(self._counted.overview().shards, _number(asked, "from"))
+            case _ if path == "/":
+                page = self._overview()
+            case _:
+                if (picture := parse_picture(path.removeprefix(PLACE))) is not None:
+                    return self._picture(environ, *picture, asked, is_gone)
+                raise NotFoundError("there is no such page")
+        root = "./" if path == "/" else "../" * (environ["PATH_INFO"].count("/") - 1)
+        return self._document(environ, page, root)
+
+    def _document(
+        self, environ: dict[str, Any], page: OverviewPage | SampleList | SamplePage | ErrorList, root: str
+    ) -> HttpAnswer:
+        """A page as HTML, or as JSON if `Accept` begins with that. Its nonce is of this answer alone."""
+        status = HTTPStatus.BAD_REQUEST if isinstance(page, SampleList) and page.problem else HTTPStatus.OK
+        headers: Headers = (("Vary", "Accept"),)
+        if environ.get("HTTP_ACCEPT", "").startswith("application/json"):
+            form, body = "application/json", json_of(page).encode()
+        else:
+            nonce = secrets.token_urlsafe(18)
+            form, body = "text/html; charset=utf-8", served(page, self._counted.title, root, nonce).encode()
+            headers += (("Content-Security-Policy", policy(nonce)), ("Cross-Origin-Opener-Policy", "same-origin"))
+        return HttpAnswer(status, (("Content-Type", form), ("Content-Length", str(len(body))), *headers), [body])
+
+    def _overview(self) -> OverviewPage:
+        page, is_counting = self._counted.page()
+        with self._counted.page_is_made():
+            return OverviewPage(page, self._counted.lists().page(), is_counting)
+
+    def _list(self, asked: dict[str, str]) -> SampleList:
+        where, sort, seed = asked.get("where", "").strip(), asked.get("sort", "stored"), _number(asked, "seed")
+        with self._counted.page_is_made():
+            try:
+                return self._counted.lists().page(asked.get("of", "samples"), where, sort, seed, _number(asked, "from"))
+            except UsageError as error:
+                raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
+
+    def _by_key(self, key: str, is_gone: Callable[[], bool]) -> HttpAnswer:
+        """A redirect to the sample with a key, by the index of keys, which needs all shards."""
+        self._tree.find(self._tree.current(), b"by-key/", is_gone)
+        dataset = self._tree.dataset
+        for holder in dataset.find(key):
+            samples = self._counted.overview().samples
+            shard = dataset.shard(holder.position).name
+            position = samples.dataset.by_name[os.fsencode(shard)]
+            url = sample_url(samples[position_at(samples, (position, holder.ordinal, 0))])
+            return text(HTTPStatus.FOUND, "the sample is elsewhere", (("Location", url.removeprefix(OWN)),))
+        raise NotFoundError("there is no sample with this key")
+
+    def _picture(
+        self, environ: dict[str, Any], kind: str, path: str, asked: dict[str, str], is_gone: Callable[[], bool]
+    ) -> HttpAnswer:
+        width = _number(asked, "w", WIDTHS[kind])
+        if not 16 <= width <= WIDEST:
+            raise refusal(HTTPStatus.BAD_REQUEST, f"w is from 16 to {WIDEST}")
+        is_night = kind == "spectrogram" and "night" in asked
+        tree = self._tree.current()
+        found = self._tree.find(tree, os.fsencode(path), is_gone)
+        if found.is_directory:
+            raise NotFoundError("a directory has no picture")
+        etag = self.pictures.etag(found.etag, kind, width, is_night=is_night)
+        if "HTTP_IF_NONE_MATCH" in environ and is_listed(etag, environ["HTTP_IF_NONE_MATCH"]):
+            return HttpAnswer(HTTPStatus.NOT_MODIFIED, (("ETag", etag),))
+        content = self._tree.open(tree, found)
+        name = os.path.basename(path)
+        data = self.pictures.picture(kind, content, name, found.etag, width, is_night=is_night)
+        ending = "svg" if kind == "wave" else "jpg" if kind == "thumb" else "png"
+        return answer_file(environ, Memory(data), etag, TYPES[ending], (SVG_POLICY,) if ending == "svg" else ())
+
+
+def _query(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, max_num_fields=16, errors="replace")
+    except ValueError as error:
+        raise refusal(HTTPStatus.BAD_REQUEST, "this query has too many fields") from error
+
+
+def _number(asked: dict[str, str], name: str, default: int = 0) -> int:
+    value = asked.get(name) or str(default)
+    if not (value.isascii() and value.isdecimal() and len(value) < 20 and int(value) < _POSITIONS):
+        raise refusal(HTTPStatus.BAD_REQUEST, f"{name} is a number from 0 on, not {one_line(value)[:40]!r}")
+    return int(value)
+
+
+def _static(environ: dict[str, Any], place: str) -> HttpAnswer:
+    name = place.rpartition("/")[2]
+    data = static_files().get(name)
+    if data is None or f"{OWN}static/{place}" != static_place() + name:
+        raise NotFoundError("there is no such file")
+    form = mimetypes.guess_type(name)[0] or "text/plain"
+    return answer_file(environ, Memory(data), f'"{place.partition("/")[0]}"', f"{form}; charset=utf-8", (_FOREVER,))

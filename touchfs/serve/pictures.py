@@ -1,0 +1,154 @@
+"""Pictures of files of the tree, drawn when a browser asks for them, and kept in the scratch store.
+
+Few are drawn at a time, by decoders that nothing else uses, and few requests wait for that: so files are served
+meanwhile as if nothing were drawn.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.extent import Buffer, Content
+from touchfs.core.names import hex_digest
+from touchfs.explore.files import PictureSize, part_of
+from touchfs.explore.html import SIZE, waves
+from touchfs.explore.page import Map, Problem
+from touchfs.explore.recordings import draw
+from touchfs.limits import Limits
+from touchfs.media.decoder.pool import DecodePool
+from touchfs.picture.palette import NIGHT, PAPER
+from touchfs.picture.png import levels_png
+from touchfs.serve.answer import refusal
+from touchfs.source.scratch.store import Scratch
+
+AT_ONCE, WAITING, WAIT_SECONDS = 2, 16, 10.0
+WIDEST, WIDTHS = 2400, {"wave": 1200, "spectrogram": 1200, "thumb": 320, "array": 800}
+# Changes with the look of pictures.
+_VERSION = 1
+# Waveforms in a list are this wide at most: of PCM so many bytes are read.
+_SMALL, _SMALL_BYTES, _MOST_BYTES = 320, 1 << 20, 1 << 27
+_IMAGE_BYTES = 1 << 26
+_PARTS = struct.Struct("<III")
+_PATH = re.compile(r"(wave|spectrogram|array|thumb)/(.+)\.(svg|png|jpg)", re.DOTALL)
+_ENDINGS = {"wave": "svg", "spectrogram": "png", "array": "png", "thumb": "jpg"}
+TYPES = {"svg": "image/svg+xml", "png": "image/png", "jpg": "image/jpeg"}
+# Of an SVG alone; its style follows the system.
+SVG_POLICY = ("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'")
+
+
+def parse_picture(path: str) -> tuple[str, str] | None:
+    """The kind of a picture, and the path of the file in the tree that it is of; None for what is no picture."""
+    match = _PATH.fullmatch(path)
+    return (match[1], match[2]) if match is not None and _ENDINGS[match[1]] == match[3] else None
+
+
+class Pictures:
+    """Draws pictures, two at a time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.slots = threading.BoundedSemaphore(AT_ONCE)
+        self.pool = DecodePool(AT_ONCE, limits.decode_seconds)
+        self.waiting = 0
+        self._lock = threading.Lock()
+        self._limits = limits
+
+    def etag(self, version: str, kind: str, width: int, *, is_night: bool) -> str:
+        """The version of a picture of a version of a file."""
+        return f'"{_name(version, kind, str(width), str(is_night))}"'
+
+    def picture(self, kind: str, content: Content, name: str, version: str, width: int, *, is_night: bool) -> bytes:
+        """A picture of a file. Raises Refusal if too many are being drawn, FormatError, MissingExtraError, and the
+        errors of the content.
+        """
+        if kind in ("wave", "spectrogram"):
+            wave, paper, night = _unpack(
+                self._kept(_name(version, "sound", str(width)), partial(self._sound, content, name, width))
+            )
+            return wave if kind == "wave" else night if is_night else paper
+        make = self._thumb if kind == "thumb" else self._array
+        return self._kept(_name(version, kind, str(width)), partial(make, content, name, width))
+
+    def _kept(self, name: str, make: Callable[[], Buffer]) -> bytes:
+        scratch = Scratch.configured()
+        if (kept := scratch.kept(name)) is not None:
+            return kept
+        with self._turn():
+            return bytes(scratch.kept_or_made(name, make))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One of the slots for the block. Raises Refusal if none gets free in time, or too many wait already."""
+        if not self.slots.acquire(blocking=False):
+            with self._lock:
+                if self.waiting >= WAITING:
+                    raise _busy()
+                self.waiting += 1
+            try:
+                if not self.slots.acquire(timeout=WAIT_SECONDS):
+                    raise _busy()
+            finally:
+                with self._lock:
+                    self.waiting -= 1
+        try:
+            yield
+        finally:
+            self.slots.release()
+
+    def _sound(self, content: Content, name: str, width: int) -> bytes:
+        most = _SMALL_BYTES if width <= _SMALL else _MOST_BYTES
+        drawn = draw(name, content, width, self._limits, pool=self.pool, most_bytes=most)
+        levels = drawn.sketch.levels()
+        return _pack(_svg(waves(drawn), width), levels_png(levels, PAPER), levels_png(levels, NIGHT))
+
+    def _thumb(self, content: Content, name: str, width: int) -> bytes:
+        if content.size > _IMAGE_BYTES:
+            raise FormatError(f"an image of {content.size:,} bytes is not read to be shown")
+        data = bytes(content.read(0, content.size))
+        return bytes(self.pool.request("thumbnail", {"width": width}, [data]).blobs[0])
+
+    def _array(self, content: Content, name: str, width: int) -> bytes:
+        part = part_of(name, lambda: content, PictureSize(width, 1, 1, SIZE.rows), self._limits)
+        if isinstance(part, Problem):
+            raise FormatError(part.reason)
+        if not isinstance(part, Map):
+            raise UsageError("only an array of two dimensions or more is a picture")
+        return levels_png(part.levels, PAPER)
+
+
+def _busy() -> Exception:
+    return refusal(
+        HTTPStatus.SERVICE_UNAVAILABLE, "too many pictures are being drawn: ask again", (("Retry-After", "5"),)
+    )
+
+
+def _name(*facts: str) -> str:
+    return hex_digest("\0".join([str(_VERSION), *facts]).encode())[:32]
+
+
+def _svg(paths: list[str], width: int) -> bytes:
+    drawn = "".join(
+        f'<svg y="{100 * number}" width="{width}" height="100"><path d="{path}"/></svg>'
+        for number, path in enumerate(paths)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {100 * len(paths)}" preserveAspectRatio="none" '
+        f'fill="#2b8a83"><style>path{{fill:#0f6b66}}@media(prefers-color-scheme:dark){{path{{fill:#5fd0c3}}}}</style>'
+        f"{drawn}</svg>"
+    ).encode()
+
+
+def _pack(*parts: bytes) -> bytes:
+    return _PARTS.pack(*map(len, parts)) + b"".join(parts)
+
+
+def _unpack(data: bytes) -> tuple[bytes, bytes, bytes]:
+    first, second, _ = _PARTS.unpack_from(data)
+    start = _PARTS.size
+    return data[start : start + first], data[start + first : start + first + second], data[start + first + second :]
