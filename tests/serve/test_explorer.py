@@ -90,7 +90,7 @@ def test_bars_lead_to_what_they_count(served):
 
 def test_what_is_not_indexed_is_not_counted(tmp_path, monkeypatch):
     """A look indexes one shard, and no page more of them."""
-    monkeypatch.setattr(overview, "_INDEXED_BYTES", 1)
+    monkeypatch.setattr(overview, "INDEXED_BYTES", 1)
     for name in "abc":
         write_tar(tmp_path / f"data/{name}.tar", {f"{name}{number}.txt": b"words" for number in range(4)})
     dataset = list_dataset(os.fspath(tmp_path / "data"))

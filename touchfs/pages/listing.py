@@ -48,7 +48,7 @@ _TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
 _STEP = 64
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
-_SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
+SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
 _Order = Callable[[int, int], NDArray[np.int64]]
 
 
@@ -214,7 +214,7 @@ def _picture_of(sample: Sample) -> tuple[str, str]:
 
 def image_source(path: str, extension: str, size: int, most: int = _SHOWN_BYTES) -> str:
     """What of an image a page shows: the file if browsers can, and it has at most so many bytes; else a small one."""
-    if coding_of(extension) in _SHOWN and size <= most:
+    if coding_of(extension) in SHOWN and size <= most:
         return url_of(path)
     return f"{OWN}thumb/{url_of(path)}.jpg"
 
