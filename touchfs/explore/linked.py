@@ -59,11 +59,14 @@ class SampleList:
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
-    """A dataset: its page with cards, the first samples, and whether cards are still being counted."""
+    """A dataset: its page with cards, the first samples, whether cards are still being counted, and how many of its
+    shards have errors.
+    """
 
     page: Page
     samples: SampleList
     is_counting: bool
+    broken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ class Explorer:
 
     def _overview(self) -> OverviewPage:
         page, is_counting = self._counted.page()
-        return OverviewPage(page, self._counted.samples(), is_counting)
+        broken = sum(bool(shard.reports) for shard in self._counted.overview().shards)
+        return OverviewPage(page, self._counted.samples(), is_counting, broken)
 
     def _list(self, asked: dict[str, str], is_gone: Callable[[], bool]) -> SampleList:
         of, where = asked.get("of", "samples"), asked.get("where", "").strip()
