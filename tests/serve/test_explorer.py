@@ -72,6 +72,12 @@ def counted(server):
 def test_the_overview(served):
     parsed = counted(served)
     assert "10 samples · " in parsed.text and "3 shards" in parsed.text
+    assert page(served, "/-/").text == parsed.text
+    cards = {part["title"]: part for part in values(served, "/-/")["page"]["parts"] if "title" in part}
+    assert (
+        sum(cards["Duration"]["counts"]) == 10
+        and cards["Duration"]["filters"][0] == "duration >= 0 and duration < 0.03125"
+    )
     assert len(parsed.all("a", **{"class": "row"})) == 10
 
 
@@ -114,7 +120,7 @@ def test_pages_are_only_read(served, method):
 def test_head_and_unknown_pages(served):
     head, got = (served.ask("/-/errors", method) for method in ("HEAD", "GET"))
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(got.body)))
-    missing = ["/-/", "/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y", "/-/static/0/page.css"]
+    missing = ["/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y", "/-/static/0/page.css"]
     for path in [*missing, "/-/wave/shards/x.svg", "/-/wave/shards.png", "/-/thumb/shards.jpg"]:
         got = served.ask(path, Accept=BROWSER)
         assert (got.status, got.body.count(b"\n")) == (404, 1), path

@@ -72,10 +72,12 @@ class Explorer:
         asked = {name: values[-1] for name, values in _query(environ["QUERY_STRING"]).items()}
         kind, _, rest = path.removeprefix(PLACE).partition("/")
         match kind:
+            case "" if not rest:  # of `/`, and of `/-/`
+                page: OverviewPage | SampleList | SamplePage | ErrorList = self._overview()
             case "static":
                 return _static(environ, rest)
             case "samples" if not rest:
-                page: OverviewPage | SampleList | SamplePage | ErrorList = self._list(asked, is_gone)
+                page = self._list(asked, is_gone)
             case "sample" if not rest and "key" in asked:
                 return self._by_key(asked["key"], is_gone)
             case "sample" if "/" in rest:
@@ -85,13 +87,11 @@ class Explorer:
                 page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
             case "errors" if not rest:
                 page = errors_from(self._counted.overview().shards, _number(asked, "from"))
-            case _ if path == "/":
-                page = self._overview()
             case _:
                 if (picture := parse_picture(path.removeprefix(PLACE))) is not None:
                     return self._picture(environ, *picture, asked, is_gone)
                 raise NotFoundError("there is no such page")
-        root = "./" if path == "/" else "../" * (environ["PATH_INFO"].count("/") - 1)
+        root = "../" * (environ["PATH_INFO"].count("/") - 1) or "./"
         return self._document(environ, page, root)
 
     def _document(
