@@ -11,7 +11,7 @@ import os
 from functools import cache
 
 from touchfs.explore.html import environment, markup, section, style_sheet
-from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage
+from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, list_url
 
 _FILES = os.path.join(os.path.dirname(__file__), "static")
 _NAMES = ("icon.svg", "player.js", "served.css")
@@ -70,5 +70,6 @@ def served(page: OverviewPage | SampleList | SamplePage | ErrorList, dataset: st
             nonce=nonce,
             static=static_place(),
             places=_PLACES,
+            list_url=list_url,
         )
     )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress, unshown
-from touchfs.dataset import Dataset, counted
+from touchfs.dataset import Dataset, IndexedShards, counted
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
@@ -39,7 +39,7 @@ from touchfs.statistics.stored import statistics_of
 from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
 # Shards are indexed for a look as long as they have together no more bytes: headers of a GB of tars take a second.
-_INDEXED_BYTES = 1 << 30
+INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
 _BARS = 32
@@ -65,9 +65,9 @@ class Overview:
         self.shards = [dataset.shard(position) for position in _looked_at(dataset, list(chosen))]
         # One that cannot be read at all has no samples: it is no reason to show none of the others.
         shown = tuple(shard for shard in self.shards if shard.samples)
-        known = Dataset.of(
-            dataset.source, shown, "a look needs no keys", dataset.limits, index_again=dataset.index_again
-        )
+        items = dataset.interleaved if dataset.is_indexed else None
+        index = IndexedShards(shown, "a look needs no keys", items)
+        known = Dataset(dataset.source, shown, index, dataset.limits, index_again=dataset.index_again)
         self.samples = DatasetSamples(known)
         self._progress = progress
 
@@ -190,7 +190,7 @@ def title_of(dataset: Dataset) -> str:
 
 def _looked_at(dataset: Dataset, positions: list[int]) -> list[int]:
     """The positions of shards that are indexed, and of the first others that are small; of one at least."""
-    left, found = _INDEXED_BYTES, list[int]()
+    left, found = INDEXED_BYTES, list[int]()
     for position in positions:
         if not dataset.has_index(position):
             left -= sum(fingerprint.size for fingerprint in dataset.listed[position].files.values())
