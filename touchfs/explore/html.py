@@ -316,7 +316,8 @@ def _photo(pixels: NDArray[np.uint8]) -> str:
 
 
 def _url(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    """A URL of data. It has no character to escape, and may be long."""
+    return markup(f"data:{kind};base64,{base64.b64encode(data).decode()}")
 
 
 def figure(page: Page) -> str:
