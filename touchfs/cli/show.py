@@ -16,7 +16,7 @@ from touchfs.core.errors import UsageError
 from touchfs.explore.terminal import Terminal
 from touchfs.indexing.serving import unshown_audio
 from touchfs.pages.at_path import page_at
-from touchfs.pages.overview import Choice
+from touchfs.pages.overview import SampleChoice
 from touchfs.picture.cells import Colours
 from touchfs.posix.atomic import atomic_file
 
@@ -59,7 +59,7 @@ def command(
     tree, entry, path = open_tree(location, read_options)
     if advice := unshown_audio(tree.dataset):
         complain(f"touchfs: {advice}")
-    choice = Choice(where, take)
+    choice = SampleChoice(where, take)
     if out is None:
         terminal = _terminal()
         for line in terminal.lines(page_at(tree, entry, path, terminal.size, choice)):

@@ -13,7 +13,7 @@ from touchfs.dataset.shown_segments import segments_of
 from touchfs.explore.files import ContentOf, PictureSize, sample_page
 from touchfs.explore.page import Page
 from touchfs.media.extensions import is_video
-from touchfs.pages.overview import ALL, Choice, Overview, title_of
+from touchfs.pages.overview import ALL, SampleChoice, Overview, title_of
 from touchfs.pages.thumbnails import frames_of
 from touchfs.tree.tree import Entry, Tree
 from touchfs.view.segments import rows_of_segments
@@ -23,7 +23,7 @@ _CHOICE = "is a sample or a file: --where and --take choose samples of a dataset
 _DIRECTORY = "is a directory: name a sample or a file in it, as `touchfs ls` lists them"
 
 
-def page_at(tree: Tree, entry: Entry, path: str, size: PictureSize, choice: Choice = ALL) -> Page:
+def page_at(tree: Tree, entry: Entry, path: str, size: PictureSize, choice: SampleChoice = ALL) -> Page:
     """The page of an entry at a path; of a dataset or a shard, that of a choice of its samples.
 
     Raises UsageError for a directory that is not of one sample, and for a choice of what is no dataset.
@@ -62,7 +62,7 @@ def _document(tree: Tree, entry: Entry, path: str, size: PictureSize) -> Page | 
     return sample_page(name, place, files, size, limits=tree.dataset.limits, in_order=True)
 
 
-def overview_at(tree: Tree, entry: Entry, path: str, choice: Choice = ALL) -> tuple[Overview, str] | None:
+def overview_at(tree: Tree, entry: Entry, path: str, choice: SampleChoice = ALL) -> tuple[Overview, str] | None:
     """The overview of the dataset or of the shard at a path, and its title; None for what is in a shard."""
     if not path:
         return Overview(tree.dataset, choice=choice), title_of(tree.dataset)

@@ -54,7 +54,7 @@ _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SampleChoice:
     """Which samples of a dataset are shown: those for which an expression holds, and of them the first `take` ones."""
 
     where: str | None = None
@@ -70,7 +70,7 @@ class Choice:
         return Selection(found, np.arange(min(self.take, len(found)), dtype=np.int64), f"take {self.take}")
 
 
-ALL = Choice()
+ALL = SampleChoice()
 
 
 class Overview:
@@ -82,7 +82,7 @@ class Overview:
         positions: list[int] | None = None,
         progress: Progress = unshown,
         of: int | None = None,
-        choice: Choice = ALL,
+        choice: SampleChoice = ALL,
     ) -> None:
         chosen = range(len(dataset.listed)) if positions is None else positions
         self.dataset = dataset

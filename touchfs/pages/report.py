@@ -11,11 +11,11 @@ from touchfs.explore.html import SIZE, report
 from touchfs.explore.page import Page
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.pages.at_path import overview_at, page_at, page_of_sample
-from touchfs.pages.overview import ALL, Choice, Overview
+from touchfs.pages.overview import ALL, SampleChoice, Overview
 from touchfs.tree.tree import Entry, Tree
 
 
-def report_at(tree: Tree, entry: Entry, path: str, samples: int, seed: int, choice: Choice = ALL) -> str:
+def report_at(tree: Tree, entry: Entry, path: str, samples: int, seed: int, choice: SampleChoice = ALL) -> str:
     """The document of an entry at a path; of a dataset or a shard with some random samples. Raises as `page_at`, and
     MissingExtraError without Jinja2.
     """
