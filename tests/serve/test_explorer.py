@@ -120,8 +120,8 @@ def test_pages_are_only_read(served, method):
 def test_head_and_unknown_pages(served):
     head, got = (served.ask("/-/errors", method) for method in ("HEAD", "GET"))
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(got.body)))
-    missing = ["/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y", "/-/static/0/page.css"]
-    for path in [*missing, "/-/wave/shards/x.svg", "/-/wave/shards.png", "/-/thumb/shards.jpg"]:
+    missing = ["/-/sample/all/x?of=slices", "/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y"]
+    for path in [*missing, "/-/static/0/page.css", "/-/wave/shards/x.svg", "/-/wave/shards.png", "/-/thumb/shards.jpg"]:
         got = served.ask(path, Accept=BROWSER)
         assert (got.status, got.body.count(b"\n")) == (404, 1), path
     for query in (

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
-from touchfs.core.errors import SourceError
+from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.dataset import Dataset
 from touchfs.explore.linked import SampleList
 from touchfs.explore.page import Page, Part
@@ -27,6 +27,8 @@ _PATIENCE_SECONDS = 0.15
 _FIRST_SECONDS = 2.0
 _ADVICE = "others are indexed when somebody looks into them"
 _MOST_CARDS = 12
+# Instead of a number of shards: cards of texts are still missing.
+_UNFINISHED = -1
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +42,7 @@ class CountedDataset:
         self._known: tuple[Overview, Lists] | None = None
         self._has_all = False
         # For how many shards, the line about texts, and the cards.
-        self._cards: tuple[int, Sequence[str], Sequence[Part]] = -1, (), ()
+        self._cards: tuple[int, Sequence[str], Sequence[Part]] = _UNFINISHED, (), ()
         self._done = threading.Event()
         self._is_counting = False
         self._pages = 0
@@ -123,7 +125,9 @@ class CountedDataset:
         try:
             overview = Overview(self.dataset)  # which indexes small ones
             if overview.is_whole and sum(shard.size for shard in overview.shards) <= INDEXED_BYTES:
-                self.dataset.indexed  # noqa: B018  keys and interleaved samples are found soon, too
+                with suppress(TouchfsError):
+                    self.dataset.indexed  # noqa: B018  keys and interleaved samples are found soon, too
+            self._cards = _UNFINISHED, *overview.cards(0)
             basis, cards = overview.cards(clock=self._turn)
             self._cards = len(overview.shards), basis, cards[:_MOST_CARDS]
         except Exception as error:  # noqa: BLE001  the page stands without cards, and says so

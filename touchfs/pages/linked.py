@@ -75,7 +75,7 @@ def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool) -> S
     """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
     another view, `of`. Raises NotFoundError, and the errors of `Tree`.
     """
-    if of not in ("samples", "shards"):
+    if of != "samples":
         return _at_path(tree, of, f"{of}/{shard}/{name}", pool)
     position = tree.dataset.by_name.get(os.fsencode(shard))
     if position is None:

@@ -33,6 +33,8 @@ from touchfs.serve.served_tree import ServedTree
 
 PLACE = f"/{OWN}"
 _LIST = "list"
+# Whose samples have pages; `merged` with a plan.
+_SOURCES = ("samples", "segments", "merged", "interleaved")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 _logger = logging.getLogger(__name__)
@@ -82,8 +84,12 @@ class Explorer:
                 return self._by_key(asked["key"], is_gone)
             case "sample" if "/" in rest:
                 shard, _, name = rest.partition("/")
-                self._tree.look_into(is_gone, "segments", shard)
                 of = asked.get("of", "samples")
+                if of.partition("/")[0] not in _SOURCES:
+                    raise NotFoundError(f"of is one of {', '.join(_SOURCES)}")
+                if of == "interleaved":
+                    self._need_all(of, is_gone)
+                self._tree.look_into(is_gone, "segments", shard)
                 page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
             case "errors" if not rest:
                 page = errors_from(self._counted.overview().shards, _number(asked, "from"))
