@@ -13,7 +13,7 @@ from touchfs.dataset.shown_segments import segments_of
 from touchfs.explore.files import ContentOf, PictureSize, sample_page
 from touchfs.explore.page import Page
 from touchfs.media.extensions import is_video
-from touchfs.pages.overview import ALL, SampleChoice, Overview, title_of
+from touchfs.pages.overview import ALL, Overview, SampleChoice, title_of
 from touchfs.pages.thumbnails import frames_of
 from touchfs.tree.tree import Entry, Tree
 from touchfs.view.segments import rows_of_segments

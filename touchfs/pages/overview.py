@@ -26,9 +26,11 @@ from touchfs.core.progress import Progress, unshown
 from touchfs.dataset import Dataset, IndexedShards, counted
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.shard import Shard
 from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
 from touchfs.explore.recordings import format_seconds
 from touchfs.format.image_size import ImageSize
+from touchfs.media.extensions import is_recording
 from touchfs.pages.thumbnails import first_images
 from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.select.expression import spell_field
@@ -154,7 +156,7 @@ class Overview:
         facts = [f"{samples:,} samples" if samples != 1 else "1 sample"]
         if timed:
             facts.append(_seconds(seconds))
-        if unknown := sum(shard.unmeasured for shard in shards):
+        if unknown := sum(shard.unmeasured for shard in shards if _may_have_recordings(shard)):
             facts.append(f"{counted(unknown, 'recording')} of unknown length")
         facts += [f"{segments:,} segments"] * bool(segments)
         facts.append(_bytes(sum(shard.size for shard in shards)))
@@ -363,6 +365,12 @@ def row_of(sample: Sample) -> tuple[str, str, str]:
             text = next((str(fields[name]) for name in ("text", "caption") if isinstance(fields.get(name), str)), None)
     shown = text if text is not None else " ".join(sample)
     return sample.key, "" if duration is None else format_seconds(duration), shown[:_TEXT_SHOWN]
+
+
+def _may_have_recordings(shard: Shard) -> bool:
+    """False if no file of a shard is a recording: tables count all rows as unmeasured until all are read."""
+    suffixes = shard.endings.suffixes
+    return not suffixes or any(map(is_recording, suffixes))
 
 
 def _seconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ from touchfs.explore.html import SIZE, report
 from touchfs.explore.page import Page
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.pages.at_path import overview_at, page_at, page_of_sample
-from touchfs.pages.overview import ALL, SampleChoice, Overview
+from touchfs.pages.overview import ALL, Overview, SampleChoice
 from touchfs.tree.tree import Entry, Tree
 
 
