@@ -4,7 +4,7 @@ export PYTHON
 # Tests start processes hundreds of times. Compiling our modules at each start would take a third of that time.
 export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
-.PHONY: venv demo test test-all near check lint coverage pythons docs bench bench-scale soak clean install-demo install-test install-bench
+.PHONY: venv demo test test-all near check lint coverage pythons docs pictures bench bench-scale soak clean install-demo install-test install-bench
 
 # Tests wait for processes, time-outs and kills for a third of the time: so half as many again run as there are processors.
 # Those of a file share what they make, as mounts and servers: so a file is not divided.
@@ -44,6 +44,10 @@ pythons:
 # The site, in build/site: no dead link, no page that is in no menu.
 docs: install-test
 	$(site)
+
+# The pictures of README.md and docs/looking.md. Look at them afterwards.
+pictures: install-test
+	.venv/bin/python tests/pictures.py
 
 check: lint
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from waiting import wait_until
 
 AXE = Path(__file__).parent.parent / ".venv-axe/node_modules/axe-core/axe.min.js"
 ARGUMENTS = (
@@ -30,6 +31,11 @@ _PICTURES = """return [...document.images].map(image => {
     const box = image.getBoundingClientRect();
     return [image.complete && image.naturalWidth > 0, box.x, box.y + scrollY, box.width, box.height, image.className];
 })"""
+# Those below the window are loaded lazily.
+_ARE_LOADED = """return [...document.images].map(image => {
+    image.loading = "eager";
+    return image.complete;
+}).every(Boolean)"""
 _AXE = """const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ["violations"]}).then(found => done(found.violations.map(
     each => `${each.id}: ${each.help}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))}`)))"""
@@ -64,10 +70,12 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not has_scripts})
 
     def open(self, url: str) -> None:
-        """Open a page, and forget what was logged before."""
+        """Open a page, and forget what was logged before. Ends when its pictures are there, and nothing is counted."""
         self.console()
         self.requests()
         self.driver.get(url)
+        wait_until(lambda: not self.driver.find_elements("css selector", "[data-counting]"))
+        wait_until(lambda: self.run(_ARE_LOADED))
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

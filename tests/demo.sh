@@ -43,7 +43,7 @@ sys.exit(not same)
 
     run 'touchfs umount $DIR/mnt'
     echo
-    echo 'To see these recordings in the browser: .venv/bin/touchfs demo build/demo && .venv/bin/touchfs serve build/demo/touchnet --open'
+    echo 'To see these recordings in the browser: .venv/bin/touchfs demo /tmp/demo && .venv/bin/touchfs serve /tmp/demo/touchnet --open'
 }
 
 finish() {

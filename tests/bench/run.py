@@ -36,6 +36,7 @@ BENCHMARKS = (
     "fleet",
     "remount",
     "first_look",
+    "explorer",
     "start_up",
     "workers",
     "json_lines",

@@ -179,6 +179,20 @@ def test_a_dataset_is_facts_and_bars(text, things):
     assert max(map(cell_len, lines)) <= 80 and not CONTROL.search(shown)
 
 
+def test_a_choice_of_samples_is_counted_alone(here, text, touchfs, things):
+    lines = text("show", things, "--where", "key == 'a'").splitlines()
+    assert lines[1].startswith("1 of 5 samples · 1.000 s · 2 segments · 31.") and lines[2] == "where key == 'a'"
+    assert next(line for line in lines if line.startswith("wav ")).endswith("1 · 31.3 KiB")
+    assert lines[-2].split() == ["key", "duration", "text"] and lines[-1].startswith("a ")
+    assert text("show", f"{things}:shards/things", "--take", "2").splitlines()[2] == "the first 2"
+    text("show", things, "-o", "chosen.html", "--where", "size.png exists")
+    titles = re.findall("<h[12][^>]*>([^<]*)<", (here / "chosen.html").read_text(encoding="utf-8"))
+    assert "b" in titles and "e" in titles and "a" not in titles
+    done = touchfs("show", f"{things}:shards/things/a.wav", "--take", "2")
+    assert done.returncode == 2 and b"--where and --take choose samples of a dataset or a shard" in done.stderr
+    assert touchfs("show", things, "--where", "a b").returncode == 2
+
+
 def test_images_of_a_dataset_are_small_ones_beside_each_other(here, text):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     files = {f"{number}.png": png(colour, (40, 40)) for number, colour in enumerate(colours)}
@@ -196,6 +210,7 @@ def test_columns_of_a_table_have_types_and_nulls(here, text):
     columns = {"name": ["a", None, "c", None], "number": [1, 2, 3, 4]}
     pq.write_table(pa.table(columns), here / "table.parquet")
     lines = text("show", here / "table.parquet").splitlines()
+    assert "unknown length" not in lines[1]
     start = lines.index("Columns")
     assert [line.split() for line in lines[start + 1 : start + 4]] == [
         ["column", "type", "null"],

@@ -25,7 +25,7 @@ def lines_of(dataset, most_texts=100):
 
 
 def test_a_large_dataset_is_not_indexed_for_a_look(source, monkeypatch):
-    monkeypatch.setattr(overview, "_INDEXED_BYTES", 1)
+    monkeypatch.setattr(overview, "INDEXED_BYTES", 1)
     dataset = list_dataset(source)
     lines = lines_of(dataset)
     assert dataset.indexed_count == 1 and lines[1].startswith("4 samples")

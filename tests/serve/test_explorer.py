@@ -72,6 +72,12 @@ def counted(server):
 def test_the_overview(served):
     parsed = counted(served)
     assert "10 samples · " in parsed.text and "3 shards" in parsed.text
+    assert page(served, "/-/").text == parsed.text
+    cards = {part["title"]: part for part in values(served, "/-/")["page"]["parts"] if "title" in part}
+    assert (
+        sum(cards["Duration"]["counts"]) == 10
+        and cards["Duration"]["filters"][0] == "duration >= 0 and duration < 0.03125"
+    )
     assert len(parsed.all("a", **{"class": "row"})) == 10
 
 
@@ -90,7 +96,7 @@ def test_bars_lead_to_what_they_count(served):
 
 def test_what_is_not_indexed_is_not_counted(tmp_path, monkeypatch):
     """A look indexes one shard, and no page more of them."""
-    monkeypatch.setattr(overview, "_INDEXED_BYTES", 1)
+    monkeypatch.setattr(overview, "INDEXED_BYTES", 1)
     for name in "abc":
         write_tar(tmp_path / f"data/{name}.tar", {f"{name}{number}.txt": b"words" for number in range(4)})
     dataset = list_dataset(os.fspath(tmp_path / "data"))
@@ -114,8 +120,8 @@ def test_pages_are_only_read(served, method):
 def test_head_and_unknown_pages(served):
     head, got = (served.ask("/-/errors", method) for method in ("HEAD", "GET"))
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(got.body)))
-    missing = ["/-/", "/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y", "/-/static/0/page.css"]
-    for path in [*missing, "/-/wave/shards/x.svg", "/-/wave/shards.png", "/-/thumb/shards.jpg"]:
+    missing = ["/-/sample/all/x?of=slices", "/-/x", "/-/samples/x", "/-/sample/000000000/x", "/-/sample/x/y"]
+    for path in [*missing, "/-/static/0/page.css", "/-/wave/shards/x.svg", "/-/wave/shards.png", "/-/thumb/shards.jpg"]:
         got = served.ask(path, Accept=BROWSER)
         assert (got.status, got.body.count(b"\n")) == (404, 1), path
     for query in (

@@ -14,6 +14,7 @@ from PIL import Image
 from served_pages import AtPort, Parsed, page, tone, values
 from tars import write_tar
 from tree_servers import in_this_process
+from waiting import wait_until
 
 from touchfs.indexing import open_dataset
 from touchfs.picture.palette import PAPER
@@ -84,6 +85,7 @@ def test_pictures_of_a_recording(tmp_path):
 
 
 def test_by_key(served):
+    wait_until(lambda: len(values(served, "/-/samples")["rows"]) == 10)
     got = served.ask("/-/sample?key=talks/monday")
     assert (got.status, got.headers["Location"]) == (302, "sample/000000000/talks/monday")
     assert served.ask("/-/sample?key=nobody").status == 404

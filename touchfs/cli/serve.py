@@ -54,6 +54,7 @@ def command(
       touchfs serve shards/ --http 127.0.0.1:8080 &
       curl http://127.0.0.1:8080/shards/
     """
+    from touchfs.explore.served import compile_pages
     from touchfs.serve.access import HttpAccess, parse_address, read_token
     from touchfs.serve.application import Application
     from touchfs.serve.served_tree import ServedTree
@@ -71,6 +72,7 @@ def command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     say(f"serving {shown(source)} at {server.url}")
+    start_thread(compile_pages, name="pages")
     if opens:  # in a thread, as a browser of the terminal takes the request that the server answers only then
         start_thread(webbrowser.open, server.url, name="browser")
     server.serve()

@@ -16,6 +16,7 @@ from touchfs.core.errors import UsageError
 from touchfs.explore.terminal import Terminal
 from touchfs.indexing.serving import unshown_audio
 from touchfs.pages.at_path import page_at
+from touchfs.pages.overview import SampleChoice
 from touchfs.picture.cells import Colours
 from touchfs.posix.atomic import atomic_file
 
@@ -30,8 +31,18 @@ _HTML, _SVG = ".html", ".svg"
 @click.option("-o", "out", metavar="FILE", help="Write FILE.html or FILE.svg instead, which loads nothing else.")
 @click.option("--samples", type=click.IntRange(0, 1000), default=10, help="Random samples in the report of a dataset.")
 @click.option("--seed", type=int, default=0, help="Which random samples these are.")
+@click.option("--where", metavar="EXPRESSION", help="Only samples for which this holds, such as 'duration > 2'.")
+@click.option("--take", type=click.IntRange(0), metavar="N", help="Only the first N of these samples.")
 @dataset_options
-def command(location: str, out: str | None, samples: int, seed: int, read_options: ReadOptions) -> None:
+def command(
+    location: str,
+    out: str | None,
+    samples: int,
+    seed: int,
+    where: str | None,
+    take: int | None,
+    read_options: ReadOptions,
+) -> None:
     """Draw a dataset, a sample or a file in the terminal.
 
     PATH is a shard, or a file of any view, as `touchfs ls` lists them. A sample is shown with all of its files and
@@ -41,24 +52,26 @@ def command(location: str, out: str | None, samples: int, seed: int, read_option
     Example:
       touchfs show shards/
       touchfs show shards/:shards/000000000/talks/monday.wav
-      touchfs show shards/ -o report.html
+      touchfs show shards/ -o report.html --where 'duration > 1'
     """
     if out is not None and not out.endswith((_HTML, _SVG)):
         raise UsageError(f"-o takes a name that ends with {_HTML} or {_SVG}", path=out)
     tree, entry, path = open_tree(location, read_options)
     if advice := unshown_audio(tree.dataset):
         complain(f"touchfs: {advice}")
+    choice = SampleChoice(where, take)
     if out is None:
         terminal = _terminal()
-        for line in terminal.lines(page_at(tree, entry, path, terminal.size)):
+        for line in terminal.lines(page_at(tree, entry, path, terminal.size, choice)):
             sys.stdout.buffer.write(line.encode() + b"\n")
         return
     from touchfs.explore.html import SIZE, figure
     from touchfs.pages.report import report_at
 
-    text = (
-        figure(page_at(tree, entry, path, SIZE)) if out.endswith(_SVG) else report_at(tree, entry, path, samples, seed)
-    )
+    if out.endswith(_SVG):
+        text = figure(page_at(tree, entry, path, SIZE, choice))
+    else:
+        text = report_at(tree, entry, path, samples, seed, choice)
     with atomic_file(out) as file:
         file.write(text.encode())
 

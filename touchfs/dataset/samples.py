@@ -285,10 +285,11 @@ class CataloguedSamples(Samples):
     def lengths(self, measure: str) -> NDArray[np.int64]:
         """See `Samples.lengths`."""
         return np.concatenate(
-            [np.zeros(0, np.int64), *map(partial(self._lengths_in, measure), range(len(self._starts) - 1))]
+            [np.zeros(0, np.int64), *map(partial(self.lengths_in, measure), range(len(self._starts) - 1))]
         )
 
-    def _lengths_in(self, measure: str, shard: int) -> NDArray[np.int64]:
+    def lengths_in(self, measure: str, shard: int) -> NDArray[np.int64]:
+        """The lengths of the samples of a shard, as `lengths`."""
         opened = self._shard(shard)
         table = opened.tables[self.view]
         by_row = opened.lengths(table, measure)

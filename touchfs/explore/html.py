@@ -235,8 +235,8 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
                 "sound": _url("audio/wav", part.wav) if part.wav else "",
             }
         case LinkedRecording():
-            listed = following.listed if isinstance(following, LinkedSegments) else ()
-            lanes = lanes_of([each.shown for each in listed if each.shown.start < part.drawn])[:_LANES]
+            linked = following.listed if isinstance(following, LinkedSegments) else ()
+            lanes = lanes_of([each.shown for each in linked if each.shown.start < part.drawn])[:_LANES]
             return {
                 "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
                 "ticks": _ticks(part.drawn),
@@ -316,7 +316,8 @@ def _photo(pixels: NDArray[np.uint8]) -> str:
 
 
 def _url(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    """A URL of data. It has no character to escape, and may be long."""
+    return markup(f"data:{kind};base64,{base64.b64encode(data).decode()}")
 
 
 def figure(page: Page) -> str:

@@ -37,7 +37,8 @@ class SampleList:
     """Samples of a dataset: `total` ones, of which those from `first` on are listed, in an order.
 
     With a filter, `searched` is the place in the order up to which samples were looked at. `following` and `previous`
-    are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0.
+    are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0. `sources` are what
+    lists can be of.
     """
 
     of: str
@@ -53,15 +54,19 @@ class SampleList:
     problem: str = ""
     column: int | None = None
     remark: str = ""
+    sources: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
-    """A dataset: its page with cards, the first samples, and whether cards are still being counted."""
+    """A dataset: its page with cards, the first samples, whether cards are still being counted, and how many of its
+    shards have errors.
+    """
 
     page: Page
     samples: SampleList
     is_counting: bool
+    broken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

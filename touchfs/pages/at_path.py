@@ -13,21 +13,27 @@ from touchfs.dataset.shown_segments import segments_of
 from touchfs.explore.files import ContentOf, PictureSize, sample_page
 from touchfs.explore.page import Page
 from touchfs.media.extensions import is_video
-from touchfs.pages.overview import Overview, title_of
+from touchfs.pages.overview import ALL, Overview, SampleChoice, title_of
 from touchfs.pages.thumbnails import frames_of
 from touchfs.tree.tree import Entry, Tree
 from touchfs.view.segments import rows_of_segments
 
 _ITEMS = 1000
+_CHOICE = "is a sample or a file: --where and --take choose samples of a dataset or a shard"
 _DIRECTORY = "is a directory: name a sample or a file in it, as `touchfs ls` lists them"
 
 
-def page_at(tree: Tree, entry: Entry, path: str, size: PictureSize) -> Page:
-    """The page of an entry at a path. Raises UsageError for a directory that is not of one sample."""
+def page_at(tree: Tree, entry: Entry, path: str, size: PictureSize, choice: SampleChoice = ALL) -> Page:
+    """The page of an entry at a path; of a dataset or a shard, that of a choice of its samples.
+
+    Raises UsageError for a directory that is not of one sample, and for a choice of what is no dataset.
+    """
     limits, found = tree.dataset.limits, tree.stored(entry.inode)
-    if (of_many := overview_at(tree, entry, path)) is not None:
+    if (of_many := overview_at(tree, entry, path, choice)) is not None:
         overview, title = of_many
         return overview.page(title)
+    if choice != ALL:
+        raise UsageError(_CHOICE, path=path)
     if found is not None:
         view, shard, table, row = found
         ordinal = _sample_at(table, row)
@@ -56,15 +62,15 @@ def _document(tree: Tree, entry: Entry, path: str, size: PictureSize) -> Page | 
     return sample_page(name, place, files, size, limits=tree.dataset.limits, in_order=True)
 
 
-def overview_at(tree: Tree, entry: Entry, path: str) -> tuple[Overview, str] | None:
+def overview_at(tree: Tree, entry: Entry, path: str, choice: SampleChoice = ALL) -> tuple[Overview, str] | None:
     """The overview of the dataset or of the shard at a path, and its title; None for what is in a shard."""
     if not path:
-        return Overview(tree.dataset), title_of(tree.dataset)
+        return Overview(tree.dataset, choice=choice), title_of(tree.dataset)
     found = tree.stored(entry.inode)
     if found is None or found[3]:
         return None
     _, shard, _, _ = found
-    return Overview(tree.dataset, [shard.position]), shard.shard.name
+    return Overview(tree.dataset, [shard.position], choice=choice), shard.shard.name
 
 
 def page_of_sample(shard: OpenShard, ordinal: int, size: PictureSize, first: str = "") -> Page:

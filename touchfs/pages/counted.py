@@ -9,20 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from time import monotonic, sleep
 
-from touchfs.core.errors import SourceError
+from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.dataset import Dataset
+from touchfs.explore.linked import SampleList
 from touchfs.explore.page import Page, Part
 from touchfs.pages.listing import Lists
-from touchfs.pages.overview import Overview, title_of
+from touchfs.pages.overview import INDEXED_BYTES, Overview, title_of
 from touchfs.posix.threads import start_thread
 
 # The first look at a small dataset has its statistics, too.
 _PATIENCE_SECONDS = 0.15
+# A list waits so long for the first shards of a dataset that was never indexed.
+_FIRST_SECONDS = 2.0
 _ADVICE = "others are indexed when somebody looks into them"
 _MOST_CARDS = 12
+# Instead of a number of shards: cards of texts are still missing.
+_UNFINISHED = -1
 _log = logging.getLogger(__name__)
 
 
@@ -34,14 +40,15 @@ class CountedDataset:
         self.title = title_of(dataset)
         self._lock = threading.Lock()
         self._known: tuple[Overview, Lists] | None = None
+        self._has_all = False
         # For how many shards, the line about texts, and the cards.
-        self._cards: tuple[int, Sequence[str], Sequence[Part]] = -1, (), ()
+        self._cards: tuple[int, Sequence[str], Sequence[Part]] = _UNFINISHED, (), ()
         self._done = threading.Event()
         self._is_counting = False
         self._pages = 0
 
     @contextmanager
-    def page_is_made(self) -> Iterator[None]:
+    def _page_is_made(self) -> Iterator[None]:
         """Let nothing be counted meanwhile."""
         with self._lock:
             self._pages += 1
@@ -59,14 +66,35 @@ class CountedDataset:
         dataset = self.dataset
         positions = [each for each in range(len(dataset.listed)) if dataset.has_index(each)]
         known = self._known
-        if known is None or len(known[0].shards) != len(positions):
+        if known is None or len(known[0].shards) != len(positions) or dataset.is_indexed != self._has_all:
+            self._has_all = dataset.is_indexed
             overview = Overview(dataset, positions, of=len(dataset.listed))
             known = self._known = overview, Lists(overview.samples.dataset)
         return known
 
-    def lists(self) -> Lists:
-        """The lists of its samples, as far as they are known."""
-        return self._looked()[1]
+    def samples(
+        self, of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0
+    ) -> SampleList:
+        """A list of its samples, as far as they are known. Raises as `Lists.page`."""
+        overview, lists = self._looked()
+        if not overview.shards:
+            self._begin()
+            self._done.wait(_FIRST_SECONDS)
+            overview, lists = self._looked()
+        with self._page_is_made():
+            found = lists.page(of, where, sort, seed, first)
+        found = replace(found, sources=self._sources(overview, of))
+        if overview.is_whole:
+            return found
+        known = f"{len(overview.shards):,} of {overview.wanted:,} shards are indexed"
+        return replace(found, remark=f"{found.remark} · {known}" if found.remark else known)
+
+    def _sources(self, overview: Overview, of: str) -> Sequence[str]:
+        """What lists can be of."""
+        has_segments = any(shard.segments for shard in overview.shards)
+        has_items = self.dataset.is_indexed and self.dataset.interleaved is not None
+        named = ["samples", *["segments"] * has_segments, *["interleaved"] * has_items]
+        return named if of in named else [*named, of]
 
     def page(self) -> tuple[Page, bool]:
         """The page of the dataset without samples, and whether something of it is still being counted."""
@@ -96,6 +124,10 @@ class CountedDataset:
     def _count(self) -> None:
         try:
             overview = Overview(self.dataset)  # which indexes small ones
+            if overview.is_whole and sum(shard.size for shard in overview.shards) <= INDEXED_BYTES:
+                with suppress(TouchfsError):
+                    self.dataset.indexed  # noqa: B018  keys and interleaved samples are found soon, too
+            self._cards = _UNFINISHED, *overview.cards(0)
             basis, cards = overview.cards(clock=self._turn)
             self._cards = len(overview.shards), basis, cards[:_MOST_CARDS]
         except Exception as error:  # noqa: BLE001  the page stands without cards, and says so

@@ -12,7 +12,8 @@ from typing import Any
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.control_characters import quote_name
-from touchfs.core.errors import NotFoundError, TouchfsError
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.core.extent import drive
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import JSON_NAMES
@@ -36,11 +37,12 @@ from touchfs.explore.page import (
 )
 from touchfs.explore.recordings import describe, draw
 from touchfs.form.compressed_content import plain_extension
+from touchfs.format.image_size import image_size_reads
 from touchfs.indexing.report import reasons
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.extensions import can_be_cut, coding_of, is_image, is_video
-from touchfs.pages.listing import image_source
+from touchfs.pages.listing import SHOWN, image_source
 from touchfs.tree.tree import Tree
 from touchfs.view.segments import WAV, rows_of_segments
 
@@ -73,7 +75,7 @@ def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool) -> S
     """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
     another view, `of`. Raises NotFoundError, and the errors of `Tree`.
     """
-    if of not in ("samples", "shards"):
+    if of != "samples":
         return _at_path(tree, of, f"{of}/{shard}/{name}", pool)
     position = tree.dataset.by_name.get(os.fsencode(shard))
     if position is None:
@@ -251,16 +253,25 @@ def _part(file: _File, limits: Limits, pool: DecodePool, *, is_row: bool) -> Par
                     return LinkedVideo(file.name, f"{size:,} bytes", url_of(file.path))
                 return LinkedImage(file.name, f"{size:,} bytes: browsers do not play it", url_of(file.path), "")
             case "2 image":
-                size = file.content().size
-                source = image_source(file.path, file.name, size, _IMAGE_BYTES)
-                wide = f"{source}?w=1200" if source.startswith(OWN) else source
-                return LinkedImage(file.name, f"{size:,} bytes", url_of(file.path), wide)
+                return _image(file)
             case "5 json" if is_row or file.name in JSON_NAMES[1:]:
                 return _row(file, limits)
     except TouchfsError as error:
         return Problem(file.name, error.message)
     part = part_of(file.name, file.content, _SIZE, limits)
     return _linked_map(file, part) if isinstance(part, Map) else part
+
+
+def _image(file: _File) -> Part:
+    content = file.content()
+    facts, known = f"{content.size:,} bytes", drive(image_size_reads(content.size), content)
+    if known is not None:
+        facts = f"{known.width:,} × {known.height:,} · {facts}"
+    elif coding_of(file.name) in SHOWN:
+        raise FormatError("not an image, or damaged: its header has no size")
+    source = image_source(file.path, file.name, content.size, _IMAGE_BYTES)
+    wide = f"{source}?w=1200" if source.startswith(OWN) else source
+    return LinkedImage(file.name, facts, url_of(file.path), wide)
 
 
 def _linked_map(file: _File, part: Map) -> Part:

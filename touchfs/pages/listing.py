@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from time import monotonic
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from touchfs.core.measure import SECONDS
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.sample import Sample
-from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
 from touchfs.explore.linked import OWN, LinkedSample, SampleList, list_url, url_of
 from touchfs.explore.recordings import format_seconds
 from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
@@ -48,7 +49,7 @@ _TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
 _STEP = 64
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
-_SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
+SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
 _Order = Callable[[int, int], NDArray[np.int64]]
 
 
@@ -141,36 +142,39 @@ def _column(where: str, offset: int | None) -> int | None:
 
 
 def _sorted(samples: AnySamples, sort: str) -> NDArray[np.int64]:
-    """The positions of the first samples in an order; those without a value are left out."""
-    values = _values(samples, sort.removeprefix("-"))
-    known = np.flatnonzero(values >= 0)
-    keys = -values[known] if sort.startswith("-") else values[known]
-    if len(keys) > _SORTED:
-        chosen = np.sort(np.argpartition(keys, _SORTED)[:_SORTED])
-        known, keys = known[chosen], keys[chosen]
-    found: NDArray[np.int64] = known[np.argsort(keys, kind="stable")]
+    """The positions of the first samples in an order; those without a value are left out. A shard after the other, so
+    no more than its values are in memory.
+    """
+    fact, is_down = sort.removeprefix("-"), sort.startswith("-")
+    if not isinstance(samples, CataloguedSamples) or not (fact == "duration" or isinstance(samples, DatasetSamples)):
+        raise UsageError(f"these samples are not sorted by {fact}: of=samples are")
+    positions, keys, start = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    for number in range(len(samples.dataset.shards)):
+        values = _values(samples, number, fact)
+        known = np.flatnonzero(values >= 0)
+        positions = np.concatenate([positions, start + known])
+        keys = np.concatenate([keys, -values[known] if is_down else values[known]])
+        if len(keys) > _SORTED:
+            chosen = np.sort(np.argpartition(keys, _SORTED)[:_SORTED])
+            positions, keys = positions[chosen], keys[chosen]
+        start += len(values)
+    found: NDArray[np.int64] = positions[np.argsort(keys, kind="stable")]
     return found
 
 
-def _values(samples: AnySamples, fact: str) -> NDArray[np.int64]:
-    """A number for each sample by the catalogs; negative if they have none."""
+def _values(samples: CataloguedSamples, number: int, fact: str) -> NDArray[np.int64]:
+    """A number for each sample of a shard by its catalog; negative where that has none."""
     if fact == "duration":
-        return samples.lengths(SECONDS)
-    if not isinstance(samples, DatasetSamples):
-        raise UsageError(f"only whole samples are sorted by {fact}")
-    found = np.zeros(len(samples), np.int64)
-    start = 0
-    for position, shard in enumerate(samples.dataset.shards):
-        tables = samples.dataset.catalog(position).tables
-        table = tables.get("shards" if fact == "size" else "segments")
-        if table is not None:
-            rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
-            places = start + as_array(table.ordinal)[rows].astype(np.int64)
-            if fact == "size":
-                np.add.at(found, places, as_array(table.size)[rows].astype(np.int64))
-            else:
-                np.maximum.at(found, places, as_array(table.part)[rows].astype(np.int64) + 1)
-        start += shard.samples
+        return samples.lengths_in(SECONDS, number)
+    found = np.zeros(samples.dataset.shards[number].samples, np.int64)
+    table = samples.dataset.catalog(number).tables.get("shards" if fact == "size" else "segments")
+    if table is not None:
+        rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
+        places = as_array(table.ordinal)[rows].astype(np.int64)
+        if fact == "size":
+            np.add.at(found, places, as_array(table.size)[rows].astype(np.int64))
+        else:
+            np.maximum.at(found, places, as_array(table.part)[rows].astype(np.int64) + 1)
     return found
 
 
@@ -213,10 +217,17 @@ def _picture_of(sample: Sample) -> tuple[str, str]:
 
 
 def image_source(path: str, extension: str, size: int, most: int = _SHOWN_BYTES) -> str:
-    """What of an image a page shows: the file if browsers can, and it has at most so many bytes; else a small one."""
-    if coding_of(extension) in _SHOWN and size <= most:
+    """What of an image a page shows: the file if browsers can, and it has at most so many bytes; else a small one, or
+    "" if nothing here can make that.
+    """
+    if coding_of(extension) in SHOWN and size <= most:
         return url_of(path)
-    return f"{OWN}thumb/{url_of(path)}.jpg"
+    return f"{OWN}thumb/{url_of(path)}.jpg" if _can_shrink() else ""
+
+
+@cache
+def _can_shrink() -> bool:
+    return find_spec("PIL") is not None
 
 
 def _text_of(sample: Sample) -> str:

@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import isfinite
@@ -23,15 +23,21 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress, unshown
-from touchfs.dataset import Dataset, counted
+from touchfs.dataset import Dataset, IndexedShards, counted
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.shard import Shard
 from touchfs.explore.page import Bars, HistogramCard, Page, Part, Problem, TextTable
 from touchfs.explore.recordings import format_seconds
 from touchfs.format.image_size import ImageSize
+from touchfs.media.extensions import is_recording
 from touchfs.pages.thumbnails import first_images
 from touchfs.select.concatenation import SetSamples, datasets_of
 from touchfs.select.expression import spell_field
+from touchfs.select.ids.names import open_file
+from touchfs.select.selection import AnySamples, Selection, base_of
+from touchfs.select.selector import Selector
+from touchfs.select.survivors import survivors_directory
 from touchfs.statistics import buckets
 from touchfs.statistics.catalogs import TICKS, CatalogStatistics
 from touchfs.statistics.images import image_sizes
@@ -39,7 +45,7 @@ from touchfs.statistics.stored import statistics_of
 from touchfs.statistics.texts import SAMPLES, SPEED_STEPS, TextStatistics
 
 # Shards are indexed for a look as long as they have together no more bytes: headers of a GB of tars take a second.
-_INDEXED_BYTES = 1 << 30
+INDEXED_BYTES = 1 << 30
 _ROWS, _CARDS, _VALUES, _CHARACTERS, _PROBLEMS = 10, 12, 10, 12, 5
 _TEXT_SHOWN = 280
 _BARS = 32
@@ -49,8 +55,28 @@ _COLUMNS = ("key", "duration", "text")
 _SET_ROWS, _SET_CARDS, _SET_TEXTS = 5, 4, 200
 
 
+@dataclass(frozen=True, slots=True)
+class SampleChoice:
+    """Which samples of a dataset are shown: those for which an expression holds, and of them the first `take` ones."""
+
+    where: str | None = None
+    take: int | None = None
+
+    def of(self, dataset: Dataset) -> AnySamples:
+        """These samples. Raises UsageError for a bad expression."""
+        found: AnySamples = DatasetSamples(dataset)
+        if self.where is not None:
+            found = Selector(dataset, survivors_directory(), open_ids=open_file).filtered(found, self.where)
+        if self.take is None:
+            return found
+        return Selection(found, np.arange(min(self.take, len(found)), dtype=np.int64), f"take {self.take}")
+
+
+ALL = SampleChoice()
+
+
 class Overview:
-    """The shards of a dataset that are known or small, what is counted of them, and their samples."""
+    """The shards of a dataset that are known or small, what is counted of them, and their samples, or some of these."""
 
     def __init__(
         self,
@@ -58,6 +84,7 @@ class Overview:
         positions: list[int] | None = None,
         progress: Progress = unshown,
         of: int | None = None,
+        choice: SampleChoice = ALL,
     ) -> None:
         chosen = range(len(dataset.listed)) if positions is None else positions
         self.dataset = dataset
@@ -65,21 +92,33 @@ class Overview:
         self.shards = [dataset.shard(position) for position in _looked_at(dataset, list(chosen))]
         # One that cannot be read at all has no samples: it is no reason to show none of the others.
         shown = tuple(shard for shard in self.shards if shard.samples)
-        known = Dataset.of(
-            dataset.source, shown, "a look needs no keys", dataset.limits, index_again=dataset.index_again
-        )
-        self.samples = DatasetSamples(known)
+        items = dataset.interleaved if dataset.is_indexed else None
+        index = IndexedShards(shown, "a look needs no keys", items)
+        known = Dataset(dataset.source, shown, index, dataset.limits, index_again=dataset.index_again)
+        self.samples = choice.of(known)
+        self._choice = choice
         self._progress = progress
 
     @cached_property
     def catalogs(self) -> CatalogStatistics:
         """The statistics of all its shards, of which those that are not kept are counted now."""
-        found = CatalogStatistics()
+        found, places = CatalogStatistics(), None if self._choice == ALL else self.places()
         for number, shard in enumerate(self.shards):
             with suppress(TouchfsError):
-                found.merge(statistics_of(self.dataset, shard))
+                if places is None:
+                    found.merge(statistics_of(self.dataset, shard))
+                else:
+                    ordinals = places[1][places[0] == number]
+                    found.merge(CatalogStatistics.of(self.dataset.catalog_of(shard), ordinals))
             self._progress(number + 1, len(self.shards))
         return found
+
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The numbers of the shards of all its samples, and their ordinals in these."""
+        _, positions = base_of(self.samples)
+        ends = np.cumsum([shard.samples for shard in self.shards])
+        numbers = np.searchsorted(ends, positions, "right")
+        return numbers, positions - np.concatenate([[0], ends])[numbers]
 
     @property
     def is_whole(self) -> bool:
@@ -107,14 +146,17 @@ class Overview:
 
     def facts(self, advice: str) -> Iterator[str]:
         """What is known without statistics. If not all shards are counted, also the advice how they come to be."""
+        if self._choice != ALL:
+            yield from self._facts_of_choice()
+            return
         shards = self.shards
         samples, timed = sum(shard.samples for shard in shards), sum(shard.timed for shard in shards)
         seconds = sum(shard.seconds for shard in shards)
         segments, damaged = sum(shard.segments for shard in shards), sum(shard.damaged for shard in shards)
         facts = [f"{samples:,} samples" if samples != 1 else "1 sample"]
         if timed:
-            facts.append(format_seconds(seconds) if seconds < 3600 else f"{seconds / 3600:,.1f} hours")
-        if unknown := sum(shard.unmeasured for shard in shards):
+            facts.append(_seconds(seconds))
+        if unknown := sum(shard.unmeasured for shard in shards if _may_have_recordings(shard)):
             facts.append(f"{counted(unknown, 'recording')} of unknown length")
         facts += [f"{segments:,} segments"] * bool(segments)
         facts.append(_bytes(sum(shard.size for shard in shards)))
@@ -123,6 +165,16 @@ class Overview:
         if not self.is_whole:
             yield f"{len(shards):,} of {self.wanted:,} shards are indexed, and counted here: {advice}"
 
+    def _facts_of_choice(self) -> Iterator[str]:
+        found, total = self.catalogs, sum(shard.samples for shard in self.shards)
+        facts = [f"{len(self.samples):,} of {total:,} samples"]
+        facts += [_seconds(found.durations.total / TICKS)] * bool(found.durations.counts)
+        facts += [f"{found.segments.total:,} segments"] * bool(found.segments.counts)
+        facts.append(_bytes(sum(size for _, size in found.files.values())))
+        yield " · ".join(facts)
+        take = "" if self._choice.take is None else f"the first {self._choice.take:,}"
+        yield " ".join(filter(None, [take, f"where {self._choice.where}" if self._choice.where else ""]))
+
     def _cards(self, texts: TextStatistics) -> Iterator[Part]:
         catalogs = self.catalogs
         yield from _number_card("Duration", catalogs.durations, "s", TICKS, "duration")
@@ -130,14 +182,7 @@ class Overview:
         yield from _number_card("Segments of a recording", catalogs.segments, "segments", fact="segments")
         yield from _number_card("Text", texts.lengths, "characters", fact="characters")
         yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
-        files = sorted(catalogs.files.items(), key=lambda item: -item[1][1])[:_VALUES]
-        if files:
-            values = [
-                (name or "others", size, f"{count:,} · {_bytes(size)}" if size else f"{count:,}")
-                for name, (count, size) in files
-            ]
-            filters = [f"{spell_field(('size', name))} exists" if name else "" for name, _ in files]
-            yield Bars("Files", "by their bytes", values, filters)
+        yield from _files_card(catalogs.files)
         if sizes := image_sizes(self.samples):
             yield _sizes_card(sizes)
         for name, counts in texts.fields.items():
@@ -190,7 +235,7 @@ def title_of(dataset: Dataset) -> str:
 
 def _looked_at(dataset: Dataset, positions: list[int]) -> list[int]:
     """The positions of shards that are indexed, and of the first others that are small; of one at least."""
-    left, found = _INDEXED_BYTES, list[int]()
+    left, found = INDEXED_BYTES, list[int]()
     for position in positions:
         if not dataset.has_index(position):
             left -= sum(fingerprint.size for fingerprint in dataset.listed[position].files.values())
@@ -252,6 +297,19 @@ def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
     return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"), filters)
 
 
+def _files_card(counted_files: dict[str, tuple[int, int]]) -> Iterator[Bars]:
+    """The card of files by extension, by their bytes; by their number, where catalogs do not have their sizes."""
+    has_sizes = any(size for _, size in counted_files.values())
+    files = sorted(counted_files.items(), key=lambda item: -item[1][has_sizes])[:_VALUES]
+    if files:
+        values = [
+            (name or "others", each[has_sizes], f"{each[0]:,} · {_bytes(each[1])}" if each[1] else f"{each[0]:,}")
+            for name, each in files
+        ]
+        filters = [f"{spell_field(('size', name))} exists" if name else "" for name, _ in files]
+        yield Bars("Files", "by their bytes" if has_sizes else "by their number", values, filters)
+
+
 def _sizes_card(sizes: Counter[ImageSize]) -> Bars:
     total, listed = sizes.total(), sizes.most_common(_VALUES)
     middle = sorted(sizes.elements(), key=lambda size: size.width * size.height)[total // 2]
@@ -307,6 +365,16 @@ def row_of(sample: Sample) -> tuple[str, str, str]:
             text = next((str(fields[name]) for name in ("text", "caption") if isinstance(fields.get(name), str)), None)
     shown = text if text is not None else " ".join(sample)
     return sample.key, "" if duration is None else format_seconds(duration), shown[:_TEXT_SHOWN]
+
+
+def _may_have_recordings(shard: Shard) -> bool:
+    """False if no file of a shard is a recording: tables count all rows as unmeasured until all are read."""
+    suffixes = shard.endings.suffixes
+    return not suffixes or any(map(is_recording, suffixes))
+
+
+def _seconds(seconds: float) -> str:
+    return format_seconds(seconds) if seconds < 3600 else f"{seconds / 3600:,.1f} hours"
 
 
 def _bytes(size: int) -> str:

@@ -11,17 +11,17 @@ from touchfs.explore.html import SIZE, report
 from touchfs.explore.page import Page
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.pages.at_path import overview_at, page_at, page_of_sample
-from touchfs.pages.overview import Overview
+from touchfs.pages.overview import ALL, Overview, SampleChoice
 from touchfs.tree.tree import Entry, Tree
 
 
-def report_at(tree: Tree, entry: Entry, path: str, samples: int, seed: int) -> str:
+def report_at(tree: Tree, entry: Entry, path: str, samples: int, seed: int, choice: SampleChoice = ALL) -> str:
     """The document of an entry at a path; of a dataset or a shard with some random samples. Raises as `page_at`, and
     MissingExtraError without Jinja2.
     """
-    found = overview_at(tree, entry, path)
+    found = overview_at(tree, entry, path, choice)
     if found is None:
-        page = page_at(tree, entry, path, SIZE)
+        page = page_at(tree, entry, path, SIZE, choice)
         return report(page.title, [page])
     overview, title = found
     return report(title, _pages(overview, title, samples, seed))
@@ -32,9 +32,6 @@ def _pages(overview: Overview, title: str, samples: int, seed: int) -> Iterator[
     total = len(overview.samples)
     order = Feistel(total, round_keys(seed))
     positions = order(np.arange(min(samples, total), dtype=np.int64))
-    ends = np.cumsum([shard.samples for shard in overview.shards])
-    for position in positions.tolist():
-        number = int(np.searchsorted(ends, position, "right"))
-        shard = overview.shards[number]
-        ordinal = position - int(ends[number]) + shard.samples
-        yield page_of_sample(OpenShard(overview.dataset, shard), ordinal, SIZE)
+    numbers, ordinals = overview.places()
+    for number, ordinal in zip(numbers[positions].tolist(), ordinals[positions].tolist(), strict=True):
+        yield page_of_sample(OpenShard(overview.dataset, overview.shards[number]), ordinal, SIZE)

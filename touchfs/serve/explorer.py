@@ -33,6 +33,8 @@ from touchfs.serve.served_tree import ServedTree
 
 PLACE = f"/{OWN}"
 _LIST = "list"
+# Whose samples have pages; `merged` with a plan.
+_SOURCES = ("samples", "segments", "merged", "interleaved")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 _logger = logging.getLogger(__name__)
@@ -72,26 +74,30 @@ class Explorer:
         asked = {name: values[-1] for name, values in _query(environ["QUERY_STRING"]).items()}
         kind, _, rest = path.removeprefix(PLACE).partition("/")
         match kind:
+            case "" if not rest:  # of `/`, and of `/-/`
+                page: OverviewPage | SampleList | SamplePage | ErrorList = self._overview()
             case "static":
                 return _static(environ, rest)
             case "samples" if not rest:
-                page: OverviewPage | SampleList | SamplePage | ErrorList = self._list(asked)
+                page = self._list(asked, is_gone)
             case "sample" if not rest and "key" in asked:
                 return self._by_key(asked["key"], is_gone)
             case "sample" if "/" in rest:
                 shard, _, name = rest.partition("/")
-                self._tree.look_into(shard, is_gone)
                 of = asked.get("of", "samples")
+                if of.partition("/")[0] not in _SOURCES:
+                    raise NotFoundError(f"of is one of {', '.join(_SOURCES)}")
+                if of == "interleaved":
+                    self._need_all(of, is_gone)
+                self._tree.look_into(is_gone, "segments", shard)
                 page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
             case "errors" if not rest:
                 page = errors_from(self._counted.overview().shards, _number(asked, "from"))
-            case _ if path == "/":
-                page = self._overview()
             case _:
                 if (picture := parse_picture(path.removeprefix(PLACE))) is not None:
                     return self._picture(environ, *picture, asked, is_gone)
                 raise NotFoundError("there is no such page")
-        root = "./" if path == "/" else "../" * (environ["PATH_INFO"].count("/") - 1)
+        root = "../" * (environ["PATH_INFO"].count("/") - 1) or "./"
         return self._document(environ, page, root)
 
     def _document(
@@ -110,20 +116,31 @@ class Explorer:
 
     def _overview(self) -> OverviewPage:
         page, is_counting = self._counted.page()
-        with self._counted.page_is_made():
-            return OverviewPage(page, self._counted.lists().page(), is_counting)
+        broken = sum(bool(shard.reports) for shard in self._counted.overview().shards)
+        return OverviewPage(page, self._counted.samples(), is_counting, broken)
 
-    def _list(self, asked: dict[str, str]) -> SampleList:
-        where, sort, seed = asked.get("where", "").strip(), asked.get("sort", "stored"), _number(asked, "seed")
-        with self._counted.page_is_made():
-            try:
-                return self._counted.lists().page(asked.get("of", "samples"), where, sort, seed, _number(asked, "from"))
-            except UsageError as error:
-                raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
+    def _list(self, asked: dict[str, str], is_gone: Callable[[], bool]) -> SampleList:
+        of, where = asked.get("of", "samples"), asked.get("where", "").strip()
+        if of.partition("/")[0] == "interleaved":
+            self._need_all("interleaved", is_gone)
+        try:
+            return self._counted.samples(
+                of, where, asked.get("sort", "stored"), _number(asked, "seed"), _number(asked, "from")
+            )
+        except UsageError as error:
+            raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
+
+    def _need_all(self, view: str, is_gone: Callable[[], bool]) -> None:
+        """Have what is known of all shards together. Raises Refusal if not all are indexed: no page does that."""
+        dataset = self._tree.dataset
+        if dataset.indexed_count < len(dataset.listed):
+            line = f"{view}/ is known once all shards are indexed: `touchfs index` indexes them"
+            raise refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)
+        self._tree.look_into(is_gone, view)
 
     def _by_key(self, key: str, is_gone: Callable[[], bool]) -> HttpAnswer:
         """A redirect to the sample with a key, by the index of keys, which needs all shards."""
-        self._tree.find(self._tree.current(), b"by-key/", is_gone)
+        self._need_all("by-key", is_gone)
         dataset = self._tree.dataset
         for holder in dataset.find(key):
             samples = self._counted.overview().samples

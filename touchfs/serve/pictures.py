@@ -10,11 +10,11 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 
-from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.errors import FormatError, SourceError, UsageError
 from touchfs.core.extent import Buffer, Content
 from touchfs.core.names import hex_digest
 from touchfs.explore.files import PictureSize, part_of
@@ -77,8 +77,9 @@ class Pictures:
 
     def _kept(self, name: str, make: Callable[[], Buffer]) -> bytes:
         scratch = Scratch.configured()
-        if (kept := scratch.kept(name)) is not None:
-            return kept
+        with suppress(SourceError):  # without a place for it, it is drawn each time
+            if (kept := scratch.kept(name)) is not None:
+                return kept
         with self._turn():
             return bytes(scratch.kept_or_made(name, make))
 

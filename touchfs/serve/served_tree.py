@@ -81,9 +81,9 @@ class ServedTree:
         """The dataset."""
         return self._tree.dataset
 
-    def look_into(self, shard: str, is_gone: Callable[[], bool]) -> None:
-        """Wait until a shard is indexed, if there is one of this name. Raises as `OnDemand.wait`."""
-        self._shards.wait((b"segments", os.fsencode(shard)), is_gone)
+    def look_into(self, is_gone: Callable[[], bool], *directory: str) -> None:
+        """Wait until what a directory needs is indexed. Raises as `OnDemand.wait`."""
+        self._shards.wait(tuple(map(os.fsencode, directory)), is_gone)
 
     def open(self, tree: Tree, file: Served) -> Content:
         """The content of a file, verified to be of the version that was indexed. Raises the errors of `Tree`."""

@@ -41,22 +41,23 @@ class CatalogStatistics:
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, catalog: Catalog) -> CatalogStatistics:
-        """Count a shard. Raises FormatError if its catalog is damaged."""
-        found, table = cls(catalog.facts.samples), catalog.tables["shards"]
+    def of(cls, catalog: Catalog, ordinals: NDArray[np.int64] | None = None) -> CatalogStatistics:
+        """Count a shard, or its samples with these ordinals. Raises FormatError if its catalog is damaged."""
+        found, table = cls(catalog.facts.samples if ordinals is None else len(ordinals)), catalog.tables["shards"]
         try:
-            found.durations.add(_firsts(table, _ticks(table, catalog.kinds)))
-            found._count_files(table)
+            rows = _rows(table, ordinals)
+            found.durations.add(_firsts(table, _ticks(table, catalog.kinds, rows)))
+            found._count_files(table, rows)
             if (segments := catalog.tables.get("segments")) is not None:
-                ticks = _ticks(segments, catalog.kinds)
+                rows = _rows(segments, ordinals)
+                ticks = _ticks(segments, catalog.kinds, rows)
                 found.segment_lengths.add(ticks[ticks >= 0])
-                found.segments.add(_tally(segments))
+                found.segments.add(_tally(segments, rows))
         except (IndexError, ValueError) as error:
             raise FormatError("its catalog is damaged: index with --force", path=table.path_of_catalog) from error
         return found
 
-    def _count_files(self, table: Table) -> None:
-        rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
+    def _count_files(self, table: Table, rows: NDArray[np.int64]) -> None:
         sizes = as_array(table.size)
         for extension, same in extensions_of_rows(table, rows):
             self._add_files(extension, len(same), int(sizes[same].sum(dtype=np.int64)))
@@ -95,8 +96,15 @@ class CatalogStatistics:
         return cls(int(value["samples"]), durations, lengths, segments, files)
 
 
-def _ticks(table: Table, kinds: Sequence[FileKind]) -> NDArray[np.int64]:
-    """The duration of each row in ticks; -1 for one that is no recording, or of unknown length."""
+def _rows(table: Table, ordinals: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The rows that are files of samples, or of those with these ordinals."""
+    of = as_array(table.ordinal)
+    rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (of != NO_SAMPLE))
+    return rows if ordinals is None else rows[np.isin(of[rows], ordinals)]
+
+
+def _ticks(table: Table, kinds: Sequence[FileKind], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The duration of each chosen row in ticks; -1 for others, and for what is no recording, or of unknown length."""
     columns = as_array(table.kind), as_array(table.frames), as_array(table.length)
     found = np.full(table.rows, _UNKNOWN, np.int64)
     for number, kind in enumerate(kinds, 1):
@@ -108,6 +116,9 @@ def _ticks(table: Table, kinds: Sequence[FileKind]) -> NDArray[np.int64]:
             found[rows] = np.clip(columns[1][rows], 0, LARGEST).astype(np.int64) * TICKS // kind.rate
         elif isinstance(form, Pcm):
             found[rows] = np.clip(columns[2][rows], 0, LARGEST).astype(np.int64) // form.frame_size * TICKS // form.rate
+    others = np.ones(table.rows, bool)
+    others[chosen] = False
+    found[others] = _UNKNOWN
     return found
 
 
@@ -121,9 +132,8 @@ def _firsts(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
     return ticks[order[is_first]]
 
 
-def _tally(table: Table) -> NDArray[np.int64]:
-    """The number of segments of each sample that has any."""
-    rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE))
+def _tally(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of segments of each sample that has any, by the rows of their files."""
     ordinals, parts = as_array(table.ordinal)[rows].astype(np.int64), as_array(table.part)[rows].astype(np.int64)
     if not len(rows):
         return parts
