@@ -155,13 +155,14 @@ def _text(sample: Sample, limit: int) -> str | None:
 
 
 def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
+    """The fields of a sample's .json and of overlays."""
     try:
         name = sample.json_name
         data = None if name is None else _read(sample, name, limit)
         value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        value = None
+    return {**sample.overlaid(), **(value if isinstance(value, dict) else {})}
 
 
 _FACTS: Mapping[str, Callable[[Sample], Any]] = {
