@@ -106,7 +106,7 @@ def _rows_of(table: Table, old: _FileColumns, files: AddedFiles) -> _FileColumns
     if len(long):
         names, keys = name.to_pylist(), key.to_pylist()
         for i in long.tolist():
-            names[i] = shorten(names[i][: stem[i]], files.ending[is_nested[i] :])
+            names[i] = shorten(names[i][: stem[i]], files.ending[int(is_nested[i]) :])
             if keyed[i] == IN_PATH:
                 keys[i], keyed[i] = table.own_key(int(rows[i])), STORED
         name, key = byte_array(names), byte_array(keys)
@@ -148,7 +148,7 @@ def _order(table: Table, row: NDArray[np.int64], ordinal: NDArray[Any]) -> NDArr
     old = np.asarray(table.columns()["order"]).astype(np.int64)
     places = np.concatenate((old[ordinal[old] != NO_SAMPLE], np.arange(table.rows, len(row))))
     places = places[np.argsort(ordinal[places], kind="stable")]
-    rows = row[np.concatenate((places, np.flatnonzero(ordinal == NO_SAMPLE)))]
+    rows: NDArray[np.int64] = row[np.concatenate((places, np.flatnonzero(ordinal == NO_SAMPLE)))]
     return rows[rows >= 0]
 
 

@@ -247,7 +247,7 @@ class Sample(Mapping[str, bytes]):
         for name in self:
             if f".{name}".endswith(f".{OVERLAY_JSON}"):
                 try:
-                    row = parse_json(self[name])
+                    row = parse_json(self.plain(name, LIMITS.json))
                 except (ValueError, RecursionError) as error:
                     raise FormatError(f"its .{name} is not JSON: {error}", key=self.key) from error
                 fields = {**row, **fields} if isinstance(row, dict) else fields

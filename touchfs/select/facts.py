@@ -5,10 +5,10 @@
     duration     seconds of the recording
     text         the text of the .txt; without one, the field of the .json, such as the column of a table
 
-and every other field of the sample's .json (`lang`, `info.speaker`), or else of a small text file by its extension
-(`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as texts. Only facts
-that the expression uses are read. What a recording is follows from the catalog, else from its header. The .json has it
-where these do not, and these where the .json has no such field:
+and every other field of the sample's .json (`lang`, `info.speaker`), or else of its overlays, or else a small text file
+by its extension (`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as
+texts. Only facts that the expression uses are read. What a recording is follows from the catalog, else from its header.
+The .json has it where these do not, and these where the .json has no such field:
 
     duration                 by the recording, else by the .json, else by reading the recording
     rate, channels, coding   by the .json, else by the recording: Hz, a number, and the extension, such as `flac`
@@ -162,7 +162,11 @@ def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
         value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
         value = None
-    return {**sample.overlaid(), **(value if isinstance(value, dict) else {})}
+    try:
+        overlaid = sample.overlaid()
+    except FormatError:
+        overlaid = {}
+    return {**overlaid, **(value if isinstance(value, dict) else {})}
 
 
 _FACTS: Mapping[str, Callable[[Sample], Any]] = {

@@ -234,7 +234,11 @@ def _join(task: _JoinTask, path: str) -> _JoinedShard:
             try:
                 facts, joined = join_catalog(base, path, task.overlays)
             except FormatError as error:
-                raise error.at(shard.path) from error
+                named = [overlay for overlay in task.overlays if not overlay.is_beside]
+                if len(named) == len(task.overlays):
+                    raise error.at(shard.path) from error
+                log.warning("%s: not joined with what is beside it", error.at(shard.path))
+                facts, joined = join_catalog(base, path, named)
     size = os.path.getsize(path)
     return _JoinedShard(replace(shard, catalog=path, catalog_size=size, endings=facts.endings), joined)
 

@@ -32,6 +32,9 @@ from touchfs.posix.trust import atomic_own_file
 
 log = logging.getLogger(__name__)
 
+# Bytes of a column of a catalog
+_TEXTS_MAX = 1 << 31
+
 
 class Joined(NamedTuple):
     """What an overlay has for a shard: the numbers of its rows, and how many files are left out, as the example."""
@@ -88,6 +91,8 @@ def join_catalog(base: Catalog, path: str, overlays: Sequence[NamedOverlay]) -> 
             inline = values.drop_null()
             added.append(AddedFiles(len(kinds), ending, ordinal[valid], row[valid], inline))
             of_overlay.append(number)
+    if (size := sum(files.inline.nbytes for files in added)) >= _TEXTS_MAX:
+        raise FormatError(f"the rows of its samples have {size:,} bytes, over 2 GiB: leave out columns of the overlays")
     if len(kinds) > KINDS_MAX:
         raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: leave out columns of the overlays")
     if not added:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.control_characters import quote_name
-from touchfs.core.errors import FormatError, UsageError, map_os_errors
+from touchfs.core.errors import FormatError, SourceError, UsageError, map_os_errors
 from touchfs.core.extent import Buffer
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.names import hex_digest
@@ -183,10 +183,13 @@ def _sections(made: IO[bytes], rows: OverlayRows, keys: NDArray[np.uint64], dire
     schema = arrow.schema([(name, arrow.large_binary()) for name in names], {"touchfs": json.dumps(rows.columns)})
     writer = arrow.ipc.new_file(arrow.PythonFile(made, "w"), schema)
     count = position = 0
+    room = Scratch.configured().limit_now()
 
     def batches() -> Iterator[tuple[PackedIds, NDArray[np.uint64]]]:
         nonlocal count
         for batch in rows:
+            if made.tell() > room:
+                raise SourceError("has more rows than the scratch store may hold: --scratch-size raises the limit")
             writer.write_batch(arrow.record_batch(batch.columns, schema=schema))
             numbers = np.arange(count, count + len(batch.keys.lengths), dtype="<i8")
             count += len(numbers)

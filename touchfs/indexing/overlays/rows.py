@@ -176,8 +176,11 @@ def _kind_of(values: list[Any]) -> pyarrow.DataType | None:
 def _objects(columns: Mapping[str, pyarrow.Array], count: int) -> pyarrow.Array:
     """Rows as JSON, of columns of values as JSON. Nulls are left out."""
     arrow = load_pyarrow()
+    if not columns:
+        return arrow.array([b"{}"] * count, arrow.large_binary())
     fields = [_join(_json(name), b": ", column) for name, column in columns.items()]
-    inner = _join(*fields, arrow.array([None] * count, arrow.large_binary()), between=b", ", nulls="skip")
+    # Of one array, pyarrow makes an empty one.
+    inner = _join(*fields, arrow.nulls(count, arrow.large_binary()), between=b", ", nulls="skip")
     return _join(b"{", inner, b"}")
 
 
