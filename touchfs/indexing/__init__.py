@@ -101,7 +101,7 @@ def open_dataset(
         below="" if below == "shards" else below,
         gives_way=gives_way,
     )
-    return _indexed(opening)
+    return _indexed(opening.dataset())
 
 
 def list_dataset(
@@ -135,7 +135,8 @@ def list_dataset(
     )
     # Where nothing is left for later, those that are not decompressed any more are when somebody looks into them, too.
     is_ready = opening.has_all and (options.decompress is not Decompress.NOW or opening.has_forms)
-    return _indexed(opening) if is_ready else opening.dataset()
+    dataset = opening.dataset()
+    return _indexed(dataset) if is_ready and not dataset.unindexed else dataset
 
 
 def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:
@@ -149,8 +150,7 @@ def _silent(source: Location, options: Options, patience_seconds: float | None, 
     return silent | below | silent_paths(asked, patience_seconds, partial(look_below, store=look))
 
 
-def _indexed(opening: Opening) -> Dataset:
-    dataset = opening.dataset()
+def _indexed(dataset: Dataset) -> Dataset:
     dataset.indexed  # noqa: B018  all of it now
     return dataset
 
