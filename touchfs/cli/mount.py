@@ -76,7 +76,7 @@ _logs = options_in("Logs and metrics")
     "--kernel",
     type=click.Choice([ONLY, AUTO]),
     metavar="[=auto]",
-    help="Have Linux itself read the tars, by an image: as root, with no daemon and no control files. "
+    help="Have Linux itself read the files, by an image: as root, with no daemon and no control files. "
     "auto: where that is possible.",
 )
 @_serving("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
