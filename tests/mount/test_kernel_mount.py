@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -300,6 +301,27 @@ def test_an_image_of_other_versions_of_the_data_is_not_used(tmp_path):
     with by_kernel(tmp_path / "data", tmp_path / "mnt") as mounted:
         assert (mounted / "shards/a/a.txt").read_bytes() == b"c" * 600
         assert (mounted / "shards/a/b.txt").read_bytes() == b"b"
+
+
+def test_no_extra_is_needed(tmp_path, data):
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('pyfuse3', 'trio', 'h11')); from touchfs.cli.main import main; "
+        "sys.exit(main())"
+    )
+
+    def without(*words) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+
+    for kernel in ("--kernel", "--kernel=auto"):
+        done = without("mount", kernel, data, tmp_path / "mnt")
+        assert (done.returncode, done.stderr, is_mounted(tmp_path / "mnt")) == (0, "", True)
+        assert without("status", tmp_path / "mnt").returncode == 0
+        assert (without("umount", tmp_path / "mnt").returncode, is_mounted(tmp_path / "mnt")) == (0, False)
+    done = without("mount", "--kernel=auto", "--workers", "2", data, tmp_path / "mnt")
+    assert done.returncode == 15
+    said = done.stderr.splitlines()
+    assert said[0].endswith("mounted by a daemon: --workers needs a daemon")
+    assert said[1].startswith("touchfs: mounting needs the fuse extra (pyfuse3): ")
 
 
 def images() -> list[Path]:

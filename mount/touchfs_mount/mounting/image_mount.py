@@ -20,9 +20,9 @@ from touchfs.indexing.place import make_place
 from touchfs.posix import links
 from touchfs.posix.mounts import NETWORK_FILE_SYSTEMS, mounts, reached
 from touchfs_mount.mounting.image_owners import image_owners
-from touchfs_mount.mounting.mounting import open_source
 from touchfs_mount.mounting.overlap import refuse_nesting
 from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mounting.source import open_source
 from touchfs_mount.mountpoints import image_records, mountpoint
 from touchfs_mount.mountpoints.erofs import UnfitError, attach, made
 from touchfs_mount.mountpoints.kernel_check import check_kernel
