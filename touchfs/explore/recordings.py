@@ -27,14 +27,14 @@ from touchfs.picture.sketch import Sketch
 _MOST_BYTES = 1 << 27
 _BLOCK_BYTES = 1 << 22
 _WHOLE_SECONDS, _FIRST_SECONDS = 120, 60
-# Sound that a page of HTML has in it.
+# SoundFacts that a page of HTML has in it.
 _PLAYED_SECONDS, _PLAYED_BYTES = 30, 2_000_000
 _CHANNELS = {1: "mono", 2: "stereo"}
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class SoundFacts:
     """What a recording is. `drawn` seconds of it are in its picture, `remark` says how."""
 
     facts: str
@@ -45,11 +45,11 @@ class Sound:
     remark: str
 
 
-def describe(content: Content, pool: DecodePool, most_bytes: int = _MOST_BYTES) -> Sound:
+def describe(content: Content, pool: DecodePool, most_bytes: int = _MOST_BYTES) -> SoundFacts:
     """Say what a recording is, and how `draw` draws it. Raises as `draw`."""
     info = probe(content, pool)
     frames, remark = _drawn(info, most_bytes)
-    return Sound(_format(info), info.rate, info.channels, info.seconds, frames / info.rate, remark)
+    return SoundFacts(_format(info), info.rate, info.channels, info.seconds, frames / info.rate, remark)
 
 
 def _drawn(info: MediaInfo, most_bytes: int) -> tuple[int, str]:
