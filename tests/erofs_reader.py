@@ -2,7 +2,9 @@
 
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 SUPERBLOCK = struct.Struct("<IIIBBHQQIIII16s16sIHHHBBIQB23s")
@@ -32,7 +34,13 @@ class Inode:
     group: int
     mtime: int
     is_extended: bool
-    extent: Extent
+    extents: tuple[Extent, ...]
+
+    @property
+    def extent(self) -> Extent:
+        """The only one."""
+        (only,) = self.extents
+        return only
 
 
 class Image:
@@ -65,18 +73,27 @@ class Image:
         assert xattrs == 0
         if layout == 4:
             assert u >> 5 == 1, "chunks have indexes"
-            assert self.block << (u & 0x1F) >= size, "a file has one chunk"
-            _, device, block = CHUNK.unpack_from(self.data, end)
-            extent = Extent(device, block * self.block, size)
+            chunk = self.block << (u & 0x1F)
+            extents = []
+            for begin in range(0, max(size, 1), chunk):
+                _, device, block = CHUNK.unpack_from(self.data, end + begin // chunk * CHUNK.size)
+                extents.append(Extent(device, block * self.block, min(chunk, size - begin)))
         else:
             assert layout in (0, 2)
-            extent = Extent(0, u * self.block if layout == 0 else end, size)
+            extents = [Extent(0, u * self.block if layout == 0 else end, size)]
             assert layout == 0 or end // self.block == (end + size - 1) // self.block == at // self.block
-        return Inode(nid, mode, links, size, user, group, mtime, bool(is_extended), extent)
+        return Inode(nid, mode, links, size, user, group, mtime, bool(is_extended), tuple(extents))
 
-    def bytes_of(self, inode: Inode) -> bytes:
-        assert inode.extent.device == 0
-        return self.data[inode.extent.offset : inode.extent.offset + inode.size]
+    def bytes_of(self, inode: Inode, devices: Mapping[int, bytes] = MappingProxyType({})) -> bytes:
+        """What a file, a link or a directory holds. `devices` are by their numbers."""
+        files = {0: self.data, **devices}
+        pieces = [files[device][offset : offset + length] for device, offset, length in inode.extents]
+        assert all(len(piece) == extent.length for piece, extent in zip(pieces, inode.extents, strict=True))
+        assert all(extent.offset // self.block < self._blocks(extent.device) for extent in inode.extents if inode.size)
+        return b"".join(pieces)
+
+    def _blocks(self, device: int) -> int:
+        return self.tags[device - 1][1] if device else self.blocks
 
     def _block_entries(self, block: bytes) -> list[tuple[bytes, int, int]]:
         count = DIRENT.unpack_from(block)[1] // DIRENT.size

@@ -26,7 +26,9 @@ def walk(tree: Tree, view: str) -> Iterator[tuple[bytes, Entry]]:
 
 
 def random_tar(path: Path, seed: int, count: int = 200) -> None:
-    """A tar with names of all kinds: long, hidden, before and after dots, quoted, twice, in directories."""
+    """A tar with names of all kinds: long, hidden, before and after dots, quoted, twice, in directories; and with links
+    and directories.
+    """
     dice = random.Random(seed)
     form = dice.choice([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
     with tarfile.open(path, "w", format=form) as tar:
@@ -50,3 +52,8 @@ def random_tar(path: Path, seed: int, count: int = 200) -> None:
             member = tarfile.TarInfo(name)
             member.size = dice.choice([0, 1, 511, 512, 513, 4000, 20000])
             tar.addfile(member, io.BytesIO(dice.randbytes(member.size)))
+            if dice.random() < 0.05:
+                other = tarfile.TarInfo(f"{key}.{dice.choice(['link', 'directory'])}")
+                other.type = tarfile.DIRTYPE if other.name.endswith("directory") else tarfile.LNKTYPE
+                other.linkname = "" if other.isdir() else name
+                tar.addfile(other)

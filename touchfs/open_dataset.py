@@ -34,6 +34,7 @@ from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.tokens.samples import TokenSamples
 from touchfs.indexing import open_dataset
 from touchfs.indexing.dataset_path import join_datasets, split_dataset_path
+from touchfs.indexing.overlays.named import spell_overlay
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemStep, ItemSteps, MapStep, PrefetchStep
@@ -80,6 +81,7 @@ def open(
     layout: str | None = None,
     features: str | None = None,
     split: str | None = None,
+    overlay: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     limits: Limits = LIMITS,
     strict: bool = False,
 ) -> OpenDataset[Sample]:
@@ -94,8 +96,11 @@ def open(
     `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name, or "NEW=OLD" if they
     name it as OLD. No file outside is opened. For tables, `key_column` is the column with the keys of rows, `layout` is
     "flat" or "nested", and `features` is the JSON of the types of columns. `split` is the split whose shards are
-    opened, such as "train"; by default, all shards are. `limits` are those of memory and time. If shards have errors,
-    the others are served, and the log has a line; with `strict` that is an error.
+    opened, such as "train"; by default, all shards are. `overlay` is a .parquet or .jsonl, or several: its columns are
+    files and fields of the samples with its keys, which are in the column that "FILE:COLUMN" names, or in the first of
+    key, __key__ and id (docs/datasets.md); "none" leaves out also those that tars have beside them. `limits` are those
+    of memory and time. If shards have errors, the others are served, and the log has a line; with `strict` that is an
+    error.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, UsageError for a split that it does
     not have, FormatError for a shard that cannot be opened, and SourceError where no index can be written.
@@ -111,6 +116,7 @@ def open(
         layout=layout,
         features=features,
         split=split,
+        overlays=tuple(map(spell_overlay, [overlay] if isinstance(overlay, str | os.PathLike) else overlay)),
     )
     source, below = split_dataset_path(join_datasets([path] if isinstance(path, str | os.PathLike) else path))
     dataset = open_dataset(source, options=options, below=below)

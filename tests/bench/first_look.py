@@ -3,15 +3,18 @@
 10,000 local tars: `touchfs ls` and `cat` in one of them, against the same tar alone, beside what a listing of all takes
 (`touchfs ls DATASET`); and a mount of them until its root answers, against one that is indexed. Tars on a web server 20
 ms away: the first `ls` of one of 1,000 samples of 30 KB. A tar of 400,000 members, mounted until one is read, against
-ratarmount. What is compared takes turns; printed are medians.
+ratarmount. A reader of a shard that is indexed, while all others are, against one beside two loops of the same low
+priority that do nothing. What is compared takes turns; printed are medians.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -24,6 +27,7 @@ from latency_server import latency_server
 
 SHARDS, SAMPLES, ROUNDS = 10_000, 50, 5
 MEMBERS, MEMBER = 400_000, 100
+REST_SHARDS, REST_MEMBERS, READ_SECONDS = 60, 20_000, 3.0
 FAR_SHARDS, FAR_SAMPLES, FAR_SIZE, LATENCY = 100, 1_000, 30_000, 0.02
 
 
@@ -167,6 +171,58 @@ def large(root: Path) -> None:
     )
 
 
+def beside_the_background(root: Path) -> None:
+    data, where = root / "beside", root / "beside-mounted"
+    data.mkdir()
+    write_tar(data / "read.tar", MEMBERS, MEMBER)
+    for number in range(REST_SHARDS):
+        write_tar(data / f"rest-{number:02}.tar", REST_MEMBERS, MEMBER)
+    touchfs("ls", f"{data}:shards/read")()
+    shutil.copytree(root / "cache", root / "one-indexed")
+    touchfs("index", data)()
+    shutil.copytree(root / "cache", root / "all-indexed")
+
+    def mounted(kept: str, *options: str) -> None:
+        shutil.rmtree(root / "cache")
+        shutil.copytree(root / kept, root / "cache")
+        touchfs("mount", data, where, *options)()
+
+    def seconds_a_file() -> float:
+        begin = now = time.perf_counter()
+        number = 0
+        while now - begin < READ_SECONDS:
+            assert len((where / f"shards/read/read-{number:05}.txt").read_bytes()) == MEMBER
+            number, now = number + 1, time.perf_counter()
+        return (now - begin) / number
+
+    def background() -> float:
+        mounted("one-indexed", "--indexing", "background")
+        took = seconds_a_file()
+        assert json.loads((where / ".touchfs" / "info").read_text())["samples"] is None, (
+            "all were indexed before the end"
+        )
+        touchfs("umount", where)()
+        return took
+
+    def loops() -> float:
+        mounted("all-indexed")
+        idle = [subprocess.Popen(["nice", "-n", "10", sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+        try:
+            return seconds_a_file()
+        finally:
+            for each in idle:
+                each.kill()
+                each.wait()
+            touchfs("umount", where)()
+
+    took = interleaved({"background": background, "loops": loops}, ROUNDS)
+    ratio = took["loops"] / took["background"]
+    told = f"{1 / took['background']:,.0f} files/s: {ratio:.2f}x beside two loops ({1 / took['loops']:,.0f} files/s)"
+    report(
+        "A reader, while other shards are indexed", [("of a shard that is indexed", told, at_least(ratio, 0.9, "x"))]
+    )
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -174,6 +230,7 @@ def main() -> None:
         local(root)
         far(root)
         large(root)
+        beside_the_background(root)
 
 
 if __name__ == "__main__":

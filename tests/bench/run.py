@@ -21,6 +21,7 @@ BENCHMARKS = (
     "parquet_cells",
     "parquet_workers",
     "tables",
+    "overlays",
     "lance_cells",
     "slices",
     "video_segments",

@@ -277,6 +277,18 @@ def test_it_is_whole_and_has_what_was_asked_for(environment):
     }
 
 
+def test_the_kernel_needs_no_extra(environment, here, as_root):
+    _, place = environment
+    write_webdataset(here)
+    try:
+        done = run(place, "touchfs", "mount", "--kernel", "shards", "mnt", cwd=here, stdout=subprocess.PIPE)
+        assert done.returncode == 0, done.stdout
+        assert len(list((here / "mnt/shards").glob("*/*.png"))) == 12
+    finally:
+        if os.path.ismount(here / "mnt"):
+            subprocess.run(["umount", here / "mnt"], check=True)
+
+
 @pytest.mark.parametrize("user", USERS)
 def test_the_first_hour_of(user, environment, here):
     extras, place = environment

@@ -10,17 +10,18 @@ from command import INSTALLED
 from speech import SPEECH
 from waiting import wait_until
 
-PLANTED = (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | {
-    "sitecustomize",
-    "touchfs",
-    "touchfs_mount",
-    "usercustomize",
-}
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
 
+@pytest.fixture(scope="module")
+def planted():
+    """The names of all modules that are imported anywhere."""
+    ours = {"sitecustomize", "touchfs", "touchfs_mount", "usercustomize"}
+    return (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | ours
+
+
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, planted):
     """A dataset, which is the current directory, with a module of each name that is imported anywhere."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
@@ -30,7 +31,7 @@ def here(tmp_path, monkeypatch):
     (data / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
     (data / "b.jsonl").write_bytes(LINES)
     for directory in (tmp_path, data):
-        for name in PLANTED:
+        for name in planted:
             (directory / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write(__name__ + ' ')\n")
     yield tmp_path
     assert not (tmp_path / "run").exists(), (tmp_path / "run").read_text()

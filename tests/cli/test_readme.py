@@ -19,6 +19,7 @@ import sys
 import tempfile
 import tomllib
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import groupby
 from pathlib import Path
@@ -69,12 +70,17 @@ RUN = {
 }
 
 
+# It reads the lists of files of all that is installed, which takes a second of processor.
+installed_modules = cache(packages_distributions)
+
+
 def modules_of(requirement):
     """The names of modules that a requirement of ours installs, without what it requires itself."""
     name = re.match(r"[\w.-]+", requirement)[0]
     with_aiohttp = ["aiohttp"] if "[http]" in requirement else []
-    known = packages_distributions()
-    return with_aiohttp + [module for module, names in known.items() if name.lower() in map(str.lower, names)]
+    return with_aiohttp + [
+        module for module, names in installed_modules().items() if name.lower() in map(str.lower, names)
+    ]
 
 
 def blocked_on(page):

@@ -124,7 +124,7 @@ def table(tmp_path_factory):
     return place / "table.lance"
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.variant)])
 def test_decoders_end_with_their_worker(dask, table, tmp_path, end):
     """A worker of Dask must have no children by `multiprocessing`. These are others, and none outlives it."""
     mp3 = io.BytesIO()

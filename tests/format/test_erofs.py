@@ -11,6 +11,7 @@ import pytest
 from erofs_reader import Extent, Image
 
 from touchfs.core.errors import FormatError
+from touchfs.format.erofs.chunks import copied_sizes
 from touchfs.format.erofs.directories import EntryNames
 from touchfs.format.erofs.inodes import FileInodes, Owner, build_link
 from touchfs.format.erofs.layout import BLOCK, DEVICES_MAX, FILE_MAX, SLOTS_PER_BLOCK
@@ -21,7 +22,7 @@ OWNER = Owner(1000, 1001, 0o440, 0o750, 1_700_000_000)
 
 
 def image_of(tree, owner=OWNER, build_time=OWNER.mtime, devices=(7, 9)) -> bytes:
-    """An image whose root has files (tuples of size, device and block) and directories (dicts)."""
+    """An image whose root has files (tuples of size, device, block, and block of the copy) and directories (dicts)."""
     names, parents, is_file, files = [b""], [0], [False], []
     level = [(0, tree)]
     while level:
@@ -32,12 +33,12 @@ def image_of(tree, owner=OWNER, build_time=OWNER.mtime, devices=(7, 9)) -> bytes
                 parents.append(parent)
                 is_file.append(isinstance(what, tuple))
                 if isinstance(what, tuple):
-                    files.append(what)
+                    files.append((*what, 0)[:4])
                 else:
                     below.append((len(names) - 1, what))
         level = below
-    columns = np.array(files, np.int64).reshape(-1, 3).T
-    rows = SubtreeRows(EntryNames.of(names), np.array(parents), np.array(is_file), FileInodes(owner, *columns))
+    columns = np.array(files, np.int64).reshape(-1, 4).T
+    rows = SubtreeRows(EntryNames.of(names), np.array(parents), np.array(is_file), FileInodes(owner, *columns, own=5))
     meta = meta_block(len(devices))
     first = SLOTS_PER_BLOCK
     body = bytes(BLOCK) + build_subtree(rows, owner, first, meta + 1, first, build_time)
@@ -83,6 +84,23 @@ def test_a_tree_is_read_as_it_was_written(seed):
             size, device, block = what
             assert (inode.mode, inode.links, inode.is_extended) == (stat.S_IFREG | 0o440, 1, size >= 2**32)
             assert inode.extent == Extent(device, block * BLOCK, size)
+
+
+@pytest.mark.parametrize("size", [1, 511, 513, 1025, 4097, 100_001, 10**6 + 1, 2**32 + 5, 10**12 + 1])
+def test_the_end_of_a_whole_file_is_in_the_image(size):
+    (copied,) = copied_sizes(np.array([size])).tolist()
+    found = Image(image_of({b"a": (size, 2, 0, 77), b"b": (600, 1, 5)})).tree()
+    *own, copy = found[b"/a"].extents
+    assert copy == Extent(5, 77 * BLOCK, copied)
+    assert all(device == 2 and length % BLOCK == 0 for device, _, length in own), "the kernel reads whole blocks"
+    assert [offset for _, offset, _ in own] == [number * (size - copied) // len(own) for number in range(len(own))]
+    assert found[b"/b"].extent == Extent(1, 5 * BLOCK, 600)
+    assert copied + 8 * len(own) <= min(size, 600 + 10 * size**0.5), "an image is small"
+
+
+def test_nothing_of_a_file_is_copied_whose_last_block_is_full():
+    sizes = np.array([0, 512, 1024, 10**6 // 512 * 512, 2**40])
+    assert not copied_sizes(sizes).any()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Images as they are written from catalogs, read by the second reader. The kernel's view is in tests/mount."""
 
 import io
+import json
 import os
 import random
 import stat
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,16 @@ from image_trees import random_tar, tree_of, walk
 from killed import kill_before, operations
 from tars import write_tar
 
-from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.images.check import check_image
 from touchfs.images.image import write_image
 from touchfs.images.kept import find_or_make
 from touchfs.images.owners import ImageOwners, Permissions
 from touchfs.images.plan import plan_image
 from touchfs.indexing import open_dataset
+from touchfs.limits import LIMITS
 from touchfs.posix.atomic import atomic_file
+from touchfs.shard.options import Options
 
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 US = Permissions(1234, 4321)
@@ -39,10 +43,17 @@ def image_of(source, *, by_key=False, shard=US, **how):
     return dataset, plan, file.getvalue()
 
 
+def devices_of(plan, data):
+    """What the kernel gets for devices, by number: last the image itself, if it has copies."""
+    files = [Path(each.full_path).read_bytes() for each in plan.devices]
+    return dict(enumerate([*files, *[data] * plan.is_device], 1))
+
+
 def assert_shows(dataset, plan, data, views=("shards",)):
     """The image has every entry of these views, with its type, size, time, owner and bytes."""
-    found, tree = Image(data).tree(), tree_of(dataset)
-    files = {device: Path(each.path).read_bytes() for device, each in enumerate(plan.devices, 1)}
+    image, tree = Image(data), tree_of(dataset)
+    found = image.tree()
+    files = devices_of(plan, data)
     expected = {path: entry for view in views for path, entry in walk(tree, view)}
     assert found.keys() == {b"", *expected}
     for path, entry in expected.items():
@@ -50,12 +61,27 @@ def assert_shows(dataset, plan, data, views=("shards",)):
         assert (stat.S_IFMT(inode.mode), inode.mtime) == (entry.kind, entry.mtime_ns // 10**9), path
         assert (inode.user, inode.group) == (1234, 4321)
         if entry.is_link:
-            assert (Image(data).bytes_of(inode), stat.S_IMODE(inode.mode)) == (tree.link(entry.inode), 0o777)
+            assert (image.bytes_of(inode), stat.S_IMODE(inode.mode)) == (tree.link(entry.inode), 0o777)
         elif not entry.is_directory:
-            device, offset, length = inode.extent
             content = tree.content(entry.inode)
-            assert files[device][offset : offset + length] == bytes(content.read(0, content.size)), path
+            assert image.bytes_of(inode, files) == bytes(content.read(0, content.size)), path
             assert stat.S_IMODE(inode.mode) == 0o444
+
+
+def heard_below(audio):
+    return Options(limits=LIMITS.with_audio(str(audio), ""))
+
+
+def recordings(place):
+    """A data directory of Kaldi's, and that of its recordings, which are of many sizes."""
+    audio, directory, dice = place / "audio" / "deep", place / "kaldi", random.Random(3)
+    audio.mkdir(parents=True)
+    directory.mkdir()
+    for size in (0, 1, 511, 512, 513, 1024, 4095, 4096, 4097, 20_000, 65_536, 200_001):
+        (audio / f"{size}.mp3").write_bytes(dice.randbytes(size))
+    lines = [f"{path.stem} {path}\n" for path in sorted(audio.iterdir())]
+    (directory / "wav.scp").write_text("".join(lines))
+    return directory, audio
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,6 +122,67 @@ def test_fields_of_a_shar_that_are_tars(tmp_path):
     assert len(recordings) == 10, "all recordings"
     left_out = sum(entry.kind == stat.S_IFREG for path, entry in walk(tree, "shards") if path not in found)
     assert sum(plan.left_out.files.values()) == left_out > 0
+
+
+def test_recordings_that_a_kaldi_directory_names(tmp_path):
+    directory, audio = recordings(tmp_path)
+    dataset, plan, data = image_of(directory, by_key=True, options=heard_below(audio))
+    assert_shows(dataset, plan, data, ("shards", "by-key"))
+    assert len(plan.devices) == len(os.listdir(audio))
+    assert not str(plan.left_out)
+    assert len(data) < 40_000, "of 300,000 bytes of recordings"
+    assert image_of(directory, by_key=True, options=heard_below(audio))[2] == data
+
+
+def test_recordings_that_lines_name(tmp_path):
+    _, audio = recordings(tmp_path)
+    names = [*sorted(os.listdir(audio)), "4097.mp3", "gone.mp3"]
+    lists = [{"audio_filepath": name, "duration": 1, "text": "x"} for name in names]
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "lists" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "lists" / name).write_text("".join(json.dumps(line) + "\n" for line in lists))
+    write_tar(tmp_path / "lists" / "c.tar", {"a.txt": b"a" * 600})
+    dataset, plan, data = image_of(tmp_path / "lists", options=heard_below(audio))
+    assert len(plan.devices) == len(os.listdir(audio)) + 1, "each file is a device once"
+    image, tree = Image(data), tree_of(dataset)
+    found = image.tree()
+    files = devices_of(plan, data)
+    shown = {
+        path: entry for path, entry in walk(tree, "shards") if path.endswith((b".mp3", b".txt")) and b"ERR" not in path
+    }
+    assert shown.keys() == {path for path, inode in found.items() if stat.S_ISREG(inode.mode)}
+    for path, entry in shown.items():
+        content = tree.content(entry.inode)
+        assert image.bytes_of(found[path], files) == bytes(content.read(0, content.size)), path
+    assert len(shown) == 2 * (len(names) - 1) + 1
+    assert plan.left_out.files["of damaged lines"] == 2
+
+
+def test_a_recording_that_changed(tmp_path):
+    directory, audio = recordings(tmp_path)
+    changed = audio / "4097.mp3"
+    image_of(directory, options=heard_below(audio))
+    changed.write_bytes(b"c" * 5000)
+    with pytest.raises(
+        ChangedError, match=r"4097\.mp3: has changed since it was indexed: index the list again with --force"
+    ):
+        image_of(directory, options=heard_below(audio))
+    dataset, plan, data = image_of(directory, options=heard_below(audio), force=True)
+    assert_shows(dataset, plan, data)
+    changed.unlink()
+    with pytest.raises(NotFoundError, match=r"4097\.mp3"):
+        image_of(directory, options=heard_below(audio))
+
+
+def test_a_planted_name_of_a_recording_opens_nothing_outside(tmp_path):
+    """Catalogs have a checksum, but whoever is trusted may write another one."""
+    directory, audio = recordings(tmp_path)
+    (tmp_path / "5.mp3").write_bytes(bytes(5))
+    dataset = open_dataset(str(directory), options=heard_below(audio))
+    plan = plan_image(dataset)
+    outside = replace(plan, devices=tuple(replace(each, path="../5.mp3") for each in plan.devices))
+    with pytest.raises(SourceError, match="leads out of"):
+        write_image(outside, owners(dataset), io.BytesIO(), by_key=False)
 
 
 def test_large_members_and_owners(tmp_path):
@@ -154,7 +241,7 @@ def test_more_tars_than_an_image_can_have(tmp_path, monkeypatch):
     for number in range(3):
         write_tar(tmp_path / f"{number}.tar", {"a.txt": b"a"})
     monkeypatch.setattr("touchfs.images.plan.DEVICES_MAX", 2)
-    with pytest.raises(UsageError, match="3 tars are too many for one image, which can have 2: name fewer shards"):
+    with pytest.raises(UsageError, match="3 files are too many for one image, which can have 2: name fewer shards"):
         image_of(tmp_path)
 
 

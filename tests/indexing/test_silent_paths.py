@@ -14,4 +14,4 @@ class _Failing(Look):
 
 
 def test_any_error_is_an_answer(tmp_path: Path) -> None:
-    assert silent_paths([str(tmp_path / "extra"), str(tmp_path / "usage")], 5, _Failing()) == frozenset()
+    assert silent_paths([str(tmp_path / "extra"), str(tmp_path / "usage")], 5, _Failing().stat) == frozenset()

@@ -9,8 +9,10 @@ import mmap
 import os
 import random
 import re
+import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ from touchfs_mount.mountpoints.kernel_check import check_kernel
 from touchfs.indexing.place import index_directory
 
 NOBODY = 65534
+DATA = Path(__file__).parent.parent / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -83,57 +86,133 @@ def shown(root: Path, *views: str) -> dict[str, tuple]:
     return found
 
 
+def recordings(place: Path, kind: str) -> tuple[Path, Path]:
+    """The directory of recordings of many sizes, and a list of them."""
+    audio, dice, sizes = place / "audio", random.Random(3), (0, 1, 511, 512, 513, 4096, 4097, 20_000, 65_537, 200_001)
+    audio.mkdir()
+    for size in sizes:
+        (audio / f"{size}.mp3").write_bytes(dice.randbytes(size))
+    if kind == "kaldi":
+        (place / "kaldi").mkdir()
+        (place / "kaldi/wav.scp").write_text("".join(f"k{size} {audio}/{size}.mp3\n" for size in sorted(sizes)))
+        return audio, place / "kaldi"
+    lines = [{"audio_filepath": f"{size}.mp3", "duration": 1, "text": "x"} for size in sizes]
+    (place / "nemo.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return audio, place / "nemo.jsonl"
+
+
 def seeds():
     return [0, *(pytest.param(seed, marks=pytest.mark.variant) for seed in range(1, 6))]
 
 
-@pytest.mark.parametrize("seed", seeds())
-def test_the_kernel_shows_what_fuse_shows(tmp_path, seed):
+def assert_the_kernel_shows_what_fuse_shows(place: Path, seed: int, tars: int, members: int) -> None:
     dice = random.Random(seed)
-    for number in range(5):
-        path = tmp_path / "data" / dice.choice(["train", "test"]) / f"{number}.tar"
+    for number in range(tars):
+        path = place / "data" / dice.choice(["train", "test"]) / f"{number}.tar"
         path.parent.mkdir(parents=True, exist_ok=True)
-        random_tar(path, 100 * seed + number)
+        random_tar(path, 10_000 * seed + number, members)
         os.utime(path, ns=(0, dice.randrange(2**31) * 10**9 + 5))
         os.chmod(path, dice.choice([0o600, 0o640, 0o644]))
         os.chown(path, dice.choice([0, 1000, 10**6]), dice.choice([0, 7, 10**6]))
     options = ("--list-by-key", *dice.choice([(), ("--allow-other",), ("--uid", "70000", "--umask", "027")]))
-    with by_daemon(tmp_path / "data", tmp_path / "fuse", *options) as fuse:
+    with by_daemon(place / "data", place / "fuse", *options) as fuse:
         expected = shown(fuse, "shards", "by-key")
-    assert len(expected) > 1500
-    with by_kernel(tmp_path / "data", tmp_path / "kernel", *options) as kernel:
+    assert len(expected) > 1.5 * tars * members
+    with by_kernel(place / "data", place / "kernel", *options) as kernel:
         assert sorted(os.listdir(kernel)) == ["by-key", "shards"]
         assert shown(kernel, "shards", "by-key") == expected
 
 
-def test_a_shar_has_what_is_in_its_tars(tmp_path):
-    speech = Path(__file__).parent.parent / "data" / "speech"
-    subprocess.run(
-        [TOUCHFS, "pack", "shar", speech / "speech.jsonl", tmp_path / "shar"], check=True, capture_output=True
-    )
-    with by_daemon(tmp_path / "shar", tmp_path / "fuse") as fuse:
+@pytest.mark.parametrize("seed", seeds())
+def test_the_kernel_shows_what_fuse_shows(tmp_path, seed):
+    assert_the_kernel_shows_what_fuse_shows(tmp_path, seed, tars=5, members=200)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6, 12))
+def test_a_thousand_random_tars(tmp_path, seed):
+    assert_the_kernel_shows_what_fuse_shows(tmp_path, seed, tars=1000, members=8)
+
+
+@pytest.mark.parametrize("name", ["kept/dataset/words.tar", "kept/shar", "interleaved", "packed"])
+def test_data_of_the_tests(tmp_path, name):
+    """What is not in the image is counted."""
+    source = DATA / name
+    if name == "packed":
+        source, speech = tmp_path / "shar", DATA / "speech" / "speech.jsonl"
+        subprocess.run([TOUCHFS, "pack", "shar", speech, source], check=True, capture_output=True)
+    if name == "interleaved":  # beside its tars are other tables
+        source = tmp_path / "interleaved"
+        source.mkdir()
+        for tar in (DATA / name).glob("*.tar"):
+            shutil.copy(tar, source)
+    with by_daemon(source, tmp_path / "fuse") as fuse:
         expected = shown(fuse, "shards")
-    done = touchfs("mount", "--kernel", tmp_path / "shar", tmp_path / "kernel")
+    done = touchfs("mount", "--kernel", source, tmp_path / "kernel")
     try:
         found = shown(tmp_path / "kernel", "shards")
     finally:
         subprocess.run(["umount", "-l", tmp_path / "kernel"], check=True)
     assert found.items() <= expected.items()
-    assert sum(name.endswith((".wav", ".flac")) for name in found) == 10
     told = done.stdout.partition("; left out: ")[2]
-    assert sum(map(int, re.findall(r"(\d+) files? ", told))) == len(expected) - len(found) > 0
+    assert sum(map(int, re.findall(r"(\d+) files? ", told))) == len(expected) - len(found)
+    if name == "packed":
+        assert sum(entry.endswith((".wav", ".flac")) for entry in found) == 10
+
+
+@pytest.mark.parametrize("kind", ["kaldi", pytest.param("nemo", marks=pytest.mark.variant)])
+def test_recordings_are_read_to_their_end(tmp_path, kind):
+    audio, named = recordings(tmp_path, kind)
+    options = ("--audio-root", audio, "--list-by-key")
+    with by_daemon(named, tmp_path / "fuse", *options) as fuse:
+        expected = {name: facts for name, facts in shown(fuse, "shards", "by-key").items() if ".json" not in name}
+    with by_kernel(named, tmp_path / "kernel", *options) as kernel:
+        assert shown(kernel, "shards", "by-key") == expected
+        assert sum(name.endswith(".mp3") and name.startswith("shards") for name in expected) == len(os.listdir(audio))
+        for name, (*_, held) in expected.items():
+            if isinstance(held, tuple):
+                with open(kernel / name, "rb") as file:  # nobody has read the copy in the order of the file
+                    assert os.pread(file.fileno(), 700, max(held[0] - 600, 0)) == held[1][-600:]
+
+
+@pytest.mark.parametrize("how", ["cut", "replaced", "changed before"])
+def test_a_recording_that_changes_is_told(tmp_path, how):
+    audio, named = recordings(tmp_path, "nemo")
+    changed = audio / "200001.mp3"
+    with by_kernel(named, tmp_path / "mnt", "--audio-root", audio) as mounted:
+        shown_file = next(mounted.glob("shards/*/*9.mp3"))
+        whole = changed.read_bytes()
+        if how == "cut":
+            os.truncate(changed, 5000)
+            with pytest.raises(OSError, match="Input/output error"):
+                read_anew(shown_file)
+        else:
+            changed.rename(tmp_path / "old.mp3")
+            changed.write_bytes(b"c" * 200_001)
+            assert read_anew(shown_file) == whole, "the kernel has the file itself"
+        done = touchfs("status", mounted)
+        assert (done.returncode, f"  changed     {changed}\n" in done.stdout) == (1, True)
+    if how == "changed before":
+        said = refused(named, tmp_path / "mnt", "--audio-root", audio)
+        assert "200001.mp3: has changed since it was indexed: index the list again with --force" in said
+        assert touchfs("index", "--force", "--audio-root", audio, named).returncode == 0
+        with by_kernel(named, tmp_path / "mnt", "--audio-root", audio) as mounted:
+            assert read_anew(next(mounted.glob("shards/*/*9.mp3"))) == b"c" * 200_001
 
 
 def test_many_readers(tmp_path, data):
-    with by_daemon(data, tmp_path / "fuse") as fuse:
-        expected = {name: facts[-1] for name, facts in shown(fuse, "shards").items() if stat.S_ISREG(facts[0])}
+    audio, named = recordings(tmp_path, "nemo")
+    named.rename(data / named.name)
+    with by_daemon(data, tmp_path / "fuse", "--audio-root", audio) as fuse:
+        files = {name: facts[-1] for name, facts in shown(fuse, "shards").items() if stat.S_ISREG(facts[0])}
+    expected = {name: held for name, held in files.items() if not re.search("nemo/.*json", name)}
     names = list(expected)
 
     def read(seed: int) -> list[str]:
         chosen = random.Random(seed).choices(names, k=200)
         return [name for name in chosen if read_anew(tmp_path / "kernel" / name) != expected[name][1]]
 
-    with by_kernel(data, tmp_path / "kernel"), ThreadPoolExecutor(32) as pool:
+    with by_kernel(data, tmp_path / "kernel", "--audio-root", audio), ThreadPoolExecutor(32) as pool:
         assert list(pool.map(read, range(32))) == [[]] * 32
 
 
@@ -224,6 +303,27 @@ def test_an_image_of_other_versions_of_the_data_is_not_used(tmp_path):
         assert (mounted / "shards/a/b.txt").read_bytes() == b"b"
 
 
+def test_no_extra_is_needed(tmp_path, data):
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('pyfuse3', 'trio', 'h11')); from touchfs.cli.main import main; "
+        "sys.exit(main())"
+    )
+
+    def without(*words) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+
+    for kernel in ("--kernel", "--kernel=auto"):
+        done = without("mount", kernel, data, tmp_path / "mnt")
+        assert (done.returncode, done.stderr, is_mounted(tmp_path / "mnt")) == (0, "", True)
+        assert without("status", tmp_path / "mnt").returncode == 0
+        assert (without("umount", tmp_path / "mnt").returncode, is_mounted(tmp_path / "mnt")) == (0, False)
+    done = without("mount", "--kernel=auto", "--workers", "2", data, tmp_path / "mnt")
+    assert done.returncode == 15
+    said = done.stderr.splitlines()
+    assert said[0].endswith("mounted by a daemon: --workers needs a daemon")
+    assert said[1].startswith("touchfs: mounting needs the fuse extra (pyfuse3): ")
+
+
 def images() -> list[Path]:
     return sorted(Path(index_directory()).glob("*.erofs"), key=lambda path: path.stat().st_mtime_ns)
 
@@ -302,7 +402,7 @@ def test_more_tars_than_a_process_may_open(tmp_path):
     for number in range(80):
         write_tar(tmp_path / f"data/{number:03d}.tar", {"a.txt": b"a"})
     limited = ["prlimit", "--nofile=140:140", TOUCHFS]
-    assert "80 tars have to be open at once" in refused(tmp_path / "data", tmp_path / "mnt", command=limited)
+    assert "80 files have to be open at once" in refused(tmp_path / "data", tmp_path / "mnt", command=limited)
     with by_kernel(tmp_path / "data", tmp_path / "mnt") as mounted:
         assert (mounted / "shards/079/a.txt").read_bytes() == b"a"
 

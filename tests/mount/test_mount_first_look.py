@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import random
 import re
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from mount_numbers import numbers_of
 from mounts import SPEECH, Mount, touchfs
 from processes import children
 from range_server import range_server
+from s3_server import s3_server
 from slow import slow
 from small_disks import fill, small_disk
 from tars import Endless, write_tar
@@ -25,7 +29,7 @@ from waiting import wait_until
 
 SHARDS = 8
 MEMBERS = 4
-MANY = 100_000
+MANY = 50_000
 
 
 @pytest.fixture(autouse=True)
@@ -248,10 +252,16 @@ def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
 
 
+@pytest.fixture(scope="module")
+def big(tmp_path_factory) -> Path:
+    """A tar that takes a second to index."""
+    return write_tar(tmp_path_factory.mktemp("big") / "big.tar", {f"{n:06}.txt": b"%d\n" % n for n in range(MANY)})
+
+
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
-def test_nobody_waits_for_the_background(mount, tars, index, end):
+def test_nobody_waits_for_the_background(mount, tars, big, index, end):
     """Which may get no time from other processes: whoever wants the very shard that it indexes does that."""
-    write_tar(tars / "big.tar", {f"{each:06}.txt": b"%d\n" % each for each in range(MANY)})
+    os.link(big, tars / "big.tar")
     lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
     mounted = mount(tars, "--indexing", "background")
     wait_until(lock.exists)
@@ -265,6 +275,25 @@ def test_nobody_waits_for_the_background(mount, tars, index, end):
     wait_until(lambda: not beside(mounted))
     left = [path.name for path in index.iterdir() if "background" in path.name]
     assert left == ([lock.name] if end == signal.SIGKILL else [])  # who is killed holds no lock, but leaves its file
+    assert mounted.info()["internal_errors"] == 0
+
+
+def test_a_key_does_not_wait_for_a_process_of_low_priority(mount, tars, index):
+    """Once a reader waits for all, they are indexed as fast as the machine can."""
+    write_tar(tars / "big.tar", {f"{each:06}.txt": b"%d\n" % each for each in range(MANY)})
+    lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
+    mounted = mount(tars, "--indexing", "background")
+    wait_until(lock.exists)
+    [slow_one] = beside(mounted)
+    os.kill(slow_one, signal.SIGSTOP)  # as if others had all of the time
+    assert os.getpriority(os.PRIO_PROCESS, slow_one) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    reader = subprocess.Popen(["readlink", mounted.path / "by-key" / "t6-0.txt"], stdout=subprocess.PIPE, text=True)
+    [fast_one] = wait_until(lambda: [pid for pid in beside(mounted) if pid != slow_one])
+    assert os.getpriority(os.PRIO_PROCESS, fast_one) == os.getpriority(os.PRIO_PROCESS, 0)
+    assert reader.communicate()[0] == "../shards/t6/t6-0.txt\n"
+    os.kill(slow_one, signal.SIGCONT)
+    wait_until(lambda: not beside(mounted))
+    assert catalogs(index) == SHARDS + 1
     assert mounted.info()["internal_errors"] == 0
 
 
@@ -388,6 +417,28 @@ def test_of_a_server_only_what_is_looked_at_is_read(mount, tars):
         mounted = mount(f"{server.url}/t-{{00..19}}.tar", name="again")
         assert len(os.listdir(mounted.path / "shards")) == 20
         assert server.ranges == []
+
+
+def test_names_with_braces_in_a_bucket(mount, tmp_path, monkeypatch, caplog):
+    """Pages of a listing are asked for, and one shard of 2,000. Other directories beside them are not looked into."""
+    shard = write_tar(tmp_path / "train.tar", {f"{each}.txt": b"%d\n" % each for each in range(20)}).read_bytes()
+    with s3_server(monkeypatch):
+        names = [*(f"train-{number:05}.tar" for number in range(2_000)), "other/below/a.tar"]
+        for name in names:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object("data", name, shard)
+        with caplog.at_level(logging.INFO, "werkzeug"):
+            mounted = mount("s3://data/train-{00000..01999}.tar")
+            looked = subprocess.run(
+                "ls shards/train-00007 | head", shell=True, cwd=mounted.path, stdout=subprocess.PIPE
+            )
+            assert looked.stdout.splitlines() == sorted(b"%d.txt" % each for each in range(20))[:10]
+            mounted.end()
+    asked = [record.getMessage() for record in caplog.records if record.name == "werkzeug"]
+    of_shards = [line for line in asked if re.search(r"/train-\d+\.tar", line)]
+    assert of_shards
+    assert all("/train-00007.tar" in line for line in of_shards)
+    assert not any("other" in line for line in asked)
+    assert len(asked) <= 30, asked
 
 
 def test_where_there_is_no_room_for_an_index(mount, tars, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from slow import Slow, readers, slow
 from waiting import wait_until
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
-from touchfs.indexing.silent import silent_paths
+from touchfs.indexing.silent import look_below, silent_paths
+from touchfs.source.data import DATA
 
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 2_000_000
@@ -189,7 +191,8 @@ def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
 def test_many_paths_that_hang_are_looked_at_together(files):
     here = os.path.dirname(__file__)
     paths = [str(files.path / f"{shard:03d}") for shard in range(SHARDS)]
-    assert silent_paths([*paths, here, "/nothing"], 60) == frozenset()
+    look = partial(look_below, store=DATA)
+    assert silent_paths([*paths, here, "/nothing"], 60, look) == frozenset()
     files.hang()
-    assert silent_paths([here, *paths, "/nothing"], 1) == set(paths)
+    assert silent_paths([here, *paths, "/nothing"], 1, look) == set(paths)
     files.go_on()

@@ -13,6 +13,7 @@ from touchfs.core.errors import UsageError
 from touchfs.node import LazyFilter, LazyIndexedManifestIterator, LazyIteratorChain, LazyMapper, Partition, state_at
 from touchfs.node.graph.state import restore_state_dict
 from touchfs.node.order.draws import draws
+from touchfs.node.order.epoch import Permutation
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.node.order.partition import KINDS, TAILS
 from touchfs.node.order.windowed import Window, Windowed
@@ -217,6 +218,19 @@ def test_huge_windowed_shuffles_can_be_inverted(size: int, seed: int, position: 
     ordinals = shuffle(np.array([position]))
     assert 0 <= ordinals[0] < size
     assert shuffle.inverse(ordinals).tolist() == [position]
+
+
+@pytest.mark.parametrize(("window", "lanes"), [(100, 1), (6_000, 1), (6_000, 2), (9_000, 7), (40_000, 1)])
+def test_many_positions_have_the_ordinals_of_each_of_them(window: int, lanes: int) -> None:
+    """Large windows are permuted one after the other, and small ones together."""
+    size = 20_011
+    shuffles: list[Permutation] = [Windowed(size, Window(window, lanes), 7), Feistel(size, round_keys(7))]
+    for shuffle in shuffles:
+        together = shuffle(np.arange(size))
+        assert np.bincount(together, minlength=size).tolist() == [1] * size
+        assert shuffle.inverse(together).tolist() == list(range(size))
+        for position in range(0, size, 371):
+            assert shuffle(np.array([position])).tolist() == [together[position]]
 
 
 def test_a_windowed_shuffle_reads_whole_chunks_in_each_window() -> None:

@@ -20,10 +20,10 @@ from tars import write_tar
 import touchfs
 import touchfs.select.ids.reader
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
+from touchfs.format.packed_ids import SIZE_MAX, PackedIds, hash_keys
 from touchfs.select.expression import parse_where
 from touchfs.select.ids.id_list import IdList
 from touchfs.select.ids.names import IDS_VARIABLE, give, open_file, open_given
-from touchfs.select.ids.packed import SIZE_MAX, PackedIds, hash_keys
 from touchfs.select.predicates import Named
 from touchfs.source.scratch.store import Scratch
 

@@ -84,7 +84,7 @@ class Facts:
     read. With `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `regrouped` counts the files
     that once were in other samples. A catalog without `contents` is of what headers say, and what is in files was left
     unread: there may be more segments. `labels` are the class labels of a table; `classes` are the names of the classes
-    of each column that has some.
+    of each column that has some. `base` identifies the catalog to which this one adds the files of overlays.
     """
 
     files: Files
@@ -105,6 +105,7 @@ class Facts:
     contents: bool = True
     labels: Labels | None = None
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str = ""
 
 
 # The types of facts in a header. A float may be written as an integer by another tool.
@@ -118,6 +119,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
     "seconds": (float, int),
     "keys_are_paths": (bool,),
     "contents": (bool,),
+    "base": (str,),
 }
 
 
@@ -134,7 +136,7 @@ def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence
         **asdict(facts),
         "files": build_files(facts.files),
     }
-    for name in ("labels", "classes"):  # most catalogs have none
+    for name in ("labels", "classes", "base"):  # most catalogs have none
         if not header[name]:
             del header[name]
     with atomic_own_file(path) as file:
@@ -198,6 +200,7 @@ class Catalog:
             classes = {name: tuple(names) for name, names in header.pop("classes", {}).items()}
             if not all(isinstance(name, str) for names in classes.values() for name in names):
                 raise TypeError("a class has no name")
+            header.setdefault("base", "")
             if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
                 raise TypeError("a fact is of another type")
             if has_control((header["report"] + header["report_of_segments"]).replace("\n", "")):

@@ -46,6 +46,13 @@ def endings_of(keys: Iterable[str], extensions: Iterable[str | None]) -> Endings
     return Endings(tuple(suffixes), bool(dotted), any(key.endswith(heads) for key in dotted))
 
 
+def with_suffixes(endings: Endings, suffixes: Iterable[str]) -> Endings:
+    """Return the endings of a shard that has more suffixes. Any key with a dot may end like one of them."""
+    found = tuple(sorted({*endings.suffixes, *suffixes}))
+    are_listed = bool(endings.suffixes) and len(found) <= _SUFFIXES_MAX
+    return Endings(found if are_listed else (), endings.dotted, endings.clashing or endings.dotted)
+
+
 def _ends(suffix: str) -> list[int]:
     """Return the offsets at which a suffix can end: before each of its dots except the first, and its length."""
     return [*(i for i, character in enumerate(suffix) if character == "." and i), len(suffix)]

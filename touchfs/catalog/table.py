@@ -32,10 +32,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.columns import Omitted, as_array, restore, take
+from touchfs.catalog.columns import NUMBERS, Omitted, as_array, restore, take
 from touchfs.catalog.derived import NO_SAMPLE
 from touchfs.core.errors import FormatError
 from touchfs.core.names import is_name, plain_path
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.mapped_file import Batch
 
 __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
@@ -133,6 +134,16 @@ class Table:
         if row and not is_name(name):
             raise self._damaged(row)
         return name
+
+    def columns(self) -> dict[str, Column]:
+        """Return all columns as they are written, also omitted ones. Those of a table without names have none."""
+        columns: dict[str, Column] = {name: as_array(getattr(self, name)) for name in NUMBERS}
+        if isinstance(self.ordinal, range):
+            columns["ordinal"] = np.append(NO_SAMPLE, self.ordinal[1:])
+        if isinstance(self.order, range):
+            columns["order"] = np.append(self.order, 0)
+        columns["name"] = BinaryColumn(np.asarray(self._starts), self._data)
+        return columns | {"key": self._keys, "inline": self._inline}
 
     @property
     def names(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

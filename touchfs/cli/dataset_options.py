@@ -18,6 +18,7 @@ from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
 from touchfs.core.errors import FormatError, map_os_errors
 from touchfs.core.location import Location, absolute_directory, parse_audio_root
+from touchfs.indexing.overlays.named import spell_overlay
 from touchfs.limits import Limits, parse_size
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import (
@@ -54,7 +55,7 @@ class ReadOptions:
 # Options without which another command would read another dataset, or none.
 _REPEATED = frozenset(
     (
-        *("sample_rate", "key_rule", "segments", "audio_root", "split", "features", "layout", "key_column"),
+        *("sample_rate", "key_rule", "segments", "audio_root", "split", "features", "layout", "key_column", "overlays"),
         *("sample_kind", "on_error", "allowed_locations", "scratch_dir", "lower_scratch_dir", "no_decompress"),
         *("in_place", "trust", "max_json", "max_decoded", "max_members", "storage_options", "options_file"),
     )
@@ -125,6 +126,20 @@ split_option = dataset_option(
 )
 
 
+def _spelled(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(spell_overlay, given))
+
+
+overlay_option = dataset_option(
+    "--overlay",
+    "overlays",
+    multiple=True,
+    callback=_spelled,
+    metavar="FILE[:COLUMN]",
+    help="Add the columns of a .parquet or .jsonl to the samples with its keys, which COLUMN has. Can be repeated.",
+)
+
+
 def _features_text(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     if path is None:
         return None
@@ -191,6 +206,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     @segments_option
     @audio_root_option
     @split_option
+    @overlay_option
     @table_options
     @interleaved_options
     @remote_options
@@ -226,6 +242,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         segments: str,
         audio_root: str | None,
         split: str | None,
+        overlays: tuple[str, ...],
         key_column: str | None,
         layout: str | None,
         features: str | None,
@@ -256,6 +273,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         limits = with_audio_root(replace(limits, locations=allowed_locations), audio_root)
         tables = key_column, layout, features
         options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error, split)
+        options = replace(options, overlays=overlays)
         return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))
 
     return command

@@ -33,11 +33,12 @@ from touchfs.posix.atomic import atomic_file
 def command(
     path: str, output: str, by_key: bool, allow_other: bool, check: bool, force: bool, read_options: ReadOptions
 ) -> int:
-    """Write an image by which Linux itself shows tars.
+    """Write an image by which Linux itself shows tars and recordings.
 
-    The image has names and places, and no data: it is of use with these very tars. It has what shards/ has of tars and
-    Lhotse Shar that are on this machine and not compressed. Files that touchfs makes of others are left out, and so are
-    damaged shards: the output counts and names them. The same data make the same image.
+    The image has names and places, and no data but the ends of recordings: it is of use with these very files. It has
+    what shards/ has of tars and Lhotse Shar that are on this machine and not compressed, and of recordings that lists
+    name. Files that touchfs makes of others are left out, and so are damaged shards: the output counts and names them.
+    The same data make the same image.
 
     With --check the exit status is 1 if the image is not that of the dataset, or if a file is followed by bytes that
     mmap would show.

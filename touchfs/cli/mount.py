@@ -76,7 +76,7 @@ _logs = options_in("Logs and metrics")
     "--kernel",
     type=click.Choice([ONLY, AUTO]),
     metavar="[=auto]",
-    help="Have Linux itself read the tars, by an image: as root, with no daemon and no control files. "
+    help="Have Linux itself read the files, by an image: as root, with no daemon and no control files. "
     "auto: where that is possible.",
 )
 @_serving("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
@@ -221,27 +221,19 @@ def command(
       11 dataset not found                17 not ready in time
       12 dataset cannot be read           32 mounting failed
     """
-    try:
-        with imports():
-            from touchfs_mount.beside.indexing import BackgroundIndexer
-            from touchfs_mount.beside.prefetching import Prefetcher
-            from touchfs_mount.control.facts import ControlOptions
-            from touchfs_mount.logs.logs import LogOptions
-            from touchfs_mount.mounting import mounting
-            from touchfs_mount.mounting.request import MountRequest
-            from touchfs_mount.mountpoints.mountpoint import resolve
-            from touchfs_mount.mountpoints.options import MountOptions
-            from touchfs_mount.mountpoints.passed import adopt, passed_descriptor
-            from touchfs_mount.numbers.sockets import parse_address
-            from touchfs_mount.requests import access
-    except ImportError as error:
-        from touchfs_mount.mountpoints.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
-
-        raise MountError(
-            f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
-            f"then `{install_hint('fuse')}`",
-            exit_status=EXIT_NO_FUSE,
-        ) from error
+    if kernel is None:
+        _import_daemon()
+    with imports():
+        from touchfs_mount.beside.indexing import BackgroundIndexer
+        from touchfs_mount.beside.prefetching import Prefetcher
+        from touchfs_mount.control.facts import ControlOptions
+        from touchfs_mount.logs.logs import LogOptions
+        from touchfs_mount.mounting.request import MountRequest
+        from touchfs_mount.mountpoints.mountpoint import resolve
+        from touchfs_mount.mountpoints.options import MountOptions
+        from touchfs_mount.mountpoints.passed import adopt, passed_descriptor
+        from touchfs_mount.numbers.sockets import parse_address
+        from touchfs_mount.requests import access
     if not mountpoint:
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if control == "":
@@ -330,7 +322,25 @@ def command(
     )
     if kernel is not None and mount_image(request, read_options, kernel):
         return 0
+    _import_daemon()
+    from touchfs_mount.mounting import mounting
+
     status = mounting.mount(request, foreground=foreground or trace, wait_seconds=wait_timeout, say=announce)
     if not (foreground or trace):
         exit_at_once(status)
     return status
+
+
+def _import_daemon() -> None:
+    """Raise MountError if the extra of a mount by FUSE is not installed."""
+    try:
+        with imports():
+            import touchfs_mount.mounting.mounting  # noqa: F401
+    except ImportError as error:
+        from touchfs_mount.mountpoints.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
+
+        raise MountError(
+            f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
+            f"then `{install_hint('fuse')}`",
+            exit_status=EXIT_NO_FUSE,
+        ) from error

@@ -14,7 +14,7 @@ from touchfs.cli.dataset_argument import open_indexed
 from touchfs.cli.dataset_options import ReadOptions
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import announce
-from touchfs.dataset.shard import ListedShard
+from touchfs.dataset import Dataset
 from touchfs.indexing import list_dataset
 from touchfs.indexing.silent import PATIENCE_SECONDS
 
@@ -58,8 +58,8 @@ def mount_image(request: MountRequest, read_options: ReadOptions, kernel: str) -
     return True
 
 
-def _listed(path: str, read_options: ReadOptions) -> tuple[ListedShard, ...]:
-    return list_dataset(path, options=read_options.options, in_place=read_options.in_place).listed
+def _listed(path: str, read_options: ReadOptions) -> Dataset:
+    return list_dataset(path, options=read_options.options, in_place=read_options.in_place)
 
 
 def _check_options() -> None:

@@ -37,6 +37,8 @@ REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORT = f"{REPORT_STEM}.{REPORT_EXTENSION}"
 # The JSON of a row of a table that has a directory, and its extension as a file of a sample.
 ROW_JSON = "row.json"
+# Extensions of the rows of overlays as JSON end in this.
+OVERLAY_JSON = "overlay.json"
 
 # What a plain key has none of: characters that are quoted, slashes, and percent signs, which are quoted sometimes.
 _UNPLAIN = re.compile(f"[%{UNSAFE}]")

@@ -83,7 +83,7 @@ class Dataset:
     `limits` bound what is read. `unseen` are the paths of shards that did not answer when the dataset was opened: the
     facts about them are from an earlier opening. `left_out` is what the search for its shards left out. `split` is the
     split that was asked for, None for all shards. `index_again` makes the catalog of a shard again if it is damaged;
-    without it that is an error.
+    without it that is an error. `overlays` is the hash of its overlays, "" if it has none.
     """
 
     left_out: LeftOutFiles = LeftOutFiles()
@@ -97,8 +97,10 @@ class Dataset:
         unseen: Collection[str] = frozenset(),
         split: str | None = None,
         index_again: Callable[[Shard], None] | None = None,
+        overlays: str = "",
     ) -> None:
         self.source = source
+        self.overlays = overlays
         self.split = split
         self.unseen = unseen
         self.limits = limits
@@ -120,9 +122,10 @@ class Dataset:
         unseen: Collection[str] = frozenset(),
         split: str | None = None,
         index_again: Callable[[Shard], None] | None = None,
+        overlays: str = "",
     ) -> Dataset:
         """The dataset of shards that are indexed."""
-        return cls(source, shards, IndexedShards(tuple(shards), keys), limits, unseen, split, index_again)
+        return cls(source, shards, IndexedShards(tuple(shards), keys), limits, unseen, split, index_again, overlays)
 
     @property
     def is_indexed(self) -> bool:

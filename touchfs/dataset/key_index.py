@@ -63,4 +63,5 @@ def keyed_shards(shards: Sequence[Shard]) -> list[KeyedShard]:
     """The shards as the index of keys is built from them."""
     from touchfs.catalog.key_builder import KeyedShard
 
-    return [KeyedShard(shard.identity, shard.samples, shard.catalog, shard.path) for shard in shards]
+    own = [shard.base for shard in shards]  # overlays have no keys for it
+    return [KeyedShard(shard.identity, shard.samples, shard.catalog, shard.path) for shard in own]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
-from touchfs.core.names import REPORT, ROW_JSON
+from touchfs.core.names import OVERLAY_JSON, REPORT, ROW_JSON
 from touchfs.dataset.recordings.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none, plain_range_of
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
@@ -226,13 +226,32 @@ class Sample(Mapping[str, bytes]):
             raise
 
     def json(self) -> Any:
-        """The parsed `.json`. Raises NotFoundError if it has none, FormatError if that is not JSON."""
+        """The parsed `.json`, with the fields that overlays add to an object.
+
+        Raises NotFoundError if it has none, FormatError if that is not JSON.
+        """
+        overlaid = self.overlaid()
         name = self.json_name or JSON_NAMES[0]
+        if overlaid and name not in self:
+            return overlaid
         self._file(name)
         try:
-            return parse_json(self.plain(name))
+            value = parse_json(self.plain(name))
         except (ValueError, RecursionError) as error:
             raise FormatError(f"its .json is not JSON: {error}", key=self.key) from error
+        return {**overlaid, **value} if overlaid and isinstance(value, dict) else value
+
+    def overlaid(self) -> dict[str, Any]:
+        """The fields that overlays have for it: of two of a name, that of the first overlay. Raises FormatError."""
+        fields: dict[str, Any] = {}
+        for name in self:
+            if f".{name}".endswith(f".{OVERLAY_JSON}"):
+                try:
+                    row = parse_json(self.plain(name, LIMITS.json))
+                except (ValueError, RecursionError) as error:
+                    raise FormatError(f"its .{name} is not JSON: {error}", key=self.key) from error
+                fields = {**row, **fields} if isinstance(row, dict) else fields
+        return fields
 
     def audio(self, dtype: Literal["float32", "int16"] = "float32") -> tuple[NDArray[Any], int]:
         """Its recording as an array, and the sampling rate in Hz.

@@ -97,18 +97,19 @@ class Samples(Sequence[Sample]):
     def fingerprint(self) -> str:
         """A hash that does not depend on where data and index are, but on which samples are at the positions.
 
-        It covers the view, the split that was asked for, and for each shard its name, its number of samples, and the
-        names and sizes of its files, but not Kaldi's lists beside it: what these change is the number of its segments.
-        A shard whose samples once were others has another fingerprint than then, even if their number is the same.
-        A copy changes times and inodes, and hashing the bytes would read all of them: so files that were rewritten
-        with the same sizes have the same fingerprint.
+        It covers the view, the split that was asked for, the contents of overlays, and for each shard its name, its
+        number of samples, and the names and sizes of its files, but not Kaldi's lists beside it: what these change is
+        the number of its segments. A shard whose samples once were others has another fingerprint than then, even if
+        their number is the same. A copy changes times and inodes, and hashing the bytes would read all of them: so
+        files that were rewritten with the same sizes have the same fingerprint.
         """
         facts = [
             (shard.name, *_facts(shard, count))
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
         split = [] if self.dataset.split is None else [self.dataset.split]
-        return hex_digest(json.dumps([self.view, facts, *split]).encode())
+        overlays = [["overlays", self.dataset.overlays]] if self.dataset.overlays else []
+        return hex_digest(json.dumps([self.view, facts, *split, *overlays]).encode())
 
     def shard_list(self) -> ShardList | None:
         """The shards that have such samples, with what the fingerprint covers of each, but by their own names."""
@@ -121,7 +122,9 @@ class Samples(Sequence[Sample]):
             paths.setdefault(ids[-1], set()).add(shard.path)
         named = (each if len(paths[each]) == 1 else each + ALIKE for each in ids)
         shards = tuple((each, count) for each, count in zip(named, counts, strict=True) if count)
-        return ShardList(self.view if split is None else f"{self.view} of the split {split}", shards)
+        what = self.view if split is None else f"{self.view} of the split {split}"
+        overlays = f" with the overlays {self.dataset.overlays}" if self.dataset.overlays else ""
+        return ShardList(what + overlays, shards)
 
     @cached_property
     def identity(self) -> str:
@@ -263,7 +266,13 @@ class Samples(Sequence[Sample]):
         full = self.dataset
         no_keys = "an index of keys is not sent to other processes"
         dataset = Dataset.of(
-            full.source, full.shards, no_keys, full.limits, split=full.split, index_again=full.index_again
+            full.source,
+            full.shards,
+            no_keys,
+            full.limits,
+            split=full.split,
+            index_again=full.index_again,
+            overlays=full.overlays,
         )
         return {**self.__dict__, "dataset": dataset, "_latest": _NONE}
 

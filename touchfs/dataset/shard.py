@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from touchfs.catalog.key_endings import Endings
 from touchfs.core.names import hex_digest
@@ -15,6 +15,9 @@ from touchfs.registry.open import KnownShard
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
 from touchfs.tables.shards.lance_files import is_lance
+
+# In the name of a catalog with the files of overlays, between that of the shard's own one and its suffix
+OVERLAID = ".overlay-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,12 @@ class ListedShard:
     def path_in(self, view: str) -> str:
         """The path of its directory in a view, relative to the root of the tree."""
         return f"{view}/{self.directory if view == 'shards' else ''}{self.name}"
+
+    @property
+    def base_catalog(self) -> str:
+        """The path of its catalog without the files of overlays."""
+        stem, suffix = os.path.splitext(self.catalog)
+        return f"{stem.rpartition(OVERLAID)[0]}{suffix}" if OVERLAID in os.path.basename(stem) else self.catalog
 
     @property
     def mtime_ns(self) -> int:
@@ -112,6 +121,11 @@ class Shard(ListedShard):
     unmeasured: int
     measured: int = 0
     regrouped: int = 0
+
+    @property
+    def base(self) -> Shard:
+        """The shard without overlays."""
+        return replace(self, catalog=self.base_catalog)
 
     @property
     def identity(self) -> str:

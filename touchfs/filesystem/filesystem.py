@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -19,6 +20,7 @@ from touchfs.core.urls import shown
 from touchfs.filesystem.file import BUFFER_SIZE, TouchFile, os_error_of
 from touchfs.filesystem.shared_tree import shared_tree
 from touchfs.filesystem.source import target_source
+from touchfs.indexing.overlays.named import spell_overlay
 from touchfs.limits import Limits
 from touchfs.posix.threads import run_at_once
 from touchfs.shard.options import Options
@@ -65,6 +67,7 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         layout: str | None = None,
         features: str | None = None,
         split: str | None = None,
+        overlay: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         **storage_options: Any,
     ) -> None:
         if unknown := sorted(storage_options.keys() - _COMMON):
@@ -80,9 +83,15 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
             give_options(beside, source.options)
         limits = Limits() if audio_root is None else Limits().with_audio(*parse_audio_root(audio_root))
         self._source = source.path
-        self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": limits.audio}
+        overlays = tuple(map(spell_overlay, [overlay] if isinstance(overlay, str | os.PathLike) else overlay))
+        self._named = {
+            "fo": source.path,
+            "target_options": source.options or None,
+            "audio_root": limits.audio,
+            "overlay": overlays or None,
+        }
         options = Options(limits=limits, key_column=key_column, layout=layout, features=features, split=split)
-        self._shared = shared_tree(self._source, options)
+        self._shared = shared_tree(self._source, replace(options, overlays=overlays))
 
     # fsspec sets these two to what it was given. A copy in another process is made of them, where a relative path may
     # lead to another dataset.

@@ -1,1 +1,1 @@
-"""Kernel images: the files of a dataset as an EROFS file system over its tars, which Linux reads itself."""
+"""Kernel images: an EROFS file system over the tars and recordings of a dataset, which Linux reads itself."""

@@ -64,13 +64,13 @@ def _are_equal(image: BinaryIO, expected: BinaryIO) -> bool:
 def _unpadded(plan: ImagePlan, owners: ImageOwners, planned: PlannedShard) -> Iterator[str]:
     """A line for each file after whose end its block has other bytes than zeros. Those are what mmap shows."""
     shard, catalog = plan.dataset.shards[planned.position], plan.dataset.catalog(planned.position)
-    sizes = {number: each.fingerprint.size for number, each in enumerate(plan.devices, 1)}
     owner = owners.shards[planned.position].at(shard.mtime_ns)
-    found = shard_rows(catalog, planned.devices, sizes, owner)
+    found = shard_rows(catalog, planned, plan.device_sizes, owner, 0)
     files, rows = found.rows.files, found.numbers[found.rows.is_file]
     ends, table = files.blocks * BLOCK + files.sizes, catalog.tables["shards"]
     sources = {number: shard.source(name) for name, number in planned.devices.items()}
-    for place in np.flatnonzero(files.sizes % BLOCK).tolist():
+    are_members = np.isin(files.devices, [*planned.devices.values()])
+    for place in np.flatnonzero(are_members & (files.sizes % BLOCK > 0)).tolist():
         end = int(ends[place])
         try:
             rest = sources[int(files.devices[place])].read(end, -end % BLOCK)

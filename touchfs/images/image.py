@@ -20,13 +20,13 @@ from touchfs.catalog.keys import Keys
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.progress import Progress, unshown
 from touchfs.format.erofs.directories import DirectoryEntries, EntryNames, build_directories
-from touchfs.format.erofs.inodes import DIRECTORY_SLOTS, INLINE_MAX, Owner, build_link, put_directories
+from touchfs.format.erofs.inodes import EXTENDED_SLOTS, INLINE_MAX, Owner, build_link, put_directories
 from touchfs.format.erofs.layout import BLOCK, DIRECTORY, SLOT, SLOTS_PER_BLOCK, SYMBOLIC_LINK
 from touchfs.format.erofs.subtree import build_subtree
 from touchfs.format.erofs.superblock import Head, build_head, meta_block
 from touchfs.images.owners import ImageOwners
 from touchfs.images.plan import ImagePlan, PlannedShard
-from touchfs.images.shard_rows import shard_rows
+from touchfs.images.shard_rows import Copies, shard_rows
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.links.by_key import ByKey
 from touchfs.tree.open_shards import OpenShards
@@ -87,14 +87,13 @@ class _Image:
         self._tops = [self._root, self._shards, *self._splits.values()]
         self._root.entries.append((b"shards", self._shards.nid, DIRECTORY))
         self._shards.entries += [(os.fsencode(name), top.nid, DIRECTORY) for name, top in self._splits.items()]
-        self._meta = meta_block(len(plan.devices))
-        self._sizes = {number: each.fingerprint.size for number, each in enumerate(plan.devices, 1)}
+        self._meta = meta_block(len(plan.devices) + plan.is_device)
         self._checksum = self._files = self._links = self._directories = 0
         # The rows that are in the image, by the position of their shard.
         self._included = dict[int, NDArray[np.int64]]()
 
     def _new_top(self, above: _Top | None, owner: Owner) -> _Top:
-        nid, self._nid = self._nid, self._nid + DIRECTORY_SLOTS
+        nid, self._nid = self._nid, self._nid + EXTENDED_SLOTS
         return _Top(nid, nid if above is None else above.nid, owner)
 
     def write(self, progress: Progress) -> Written:
@@ -114,8 +113,9 @@ class _Image:
         for directory in self._tops:
             self._add_top(directory, slots)
         above = slots.tobytes()
+        own = [self._block] * self._plan.is_device
         head = Head(
-            devices=tuple(-(-each.fingerprint.size // BLOCK) for each in self._plan.devices),
+            devices=(*(-(-each.fingerprint.size // BLOCK) for each in self._plan.devices), *own),
             root=self._root.nid,
             inodes=self._files + self._links + self._directories + len(self._tops),
             build_time=self._build_time,
@@ -142,8 +142,9 @@ class _Image:
         dataset, position = self._plan.dataset, planned.position
         shard = dataset.shards[position]
         owner = self._owners.shards[position].at(shard.mtime_ns)
-        found = shard_rows(dataset.catalog(position), planned.devices, self._sizes, owner)
+        found = shard_rows(dataset.catalog(position), planned, self._plan.device_sizes, owner, self._block)
         self._plan.left_out.files += found.left_out
+        self._add_copies(found.copies)
         above = self._splits[shard.directory.rstrip("/")] if shard.directory else self._shards
         nid = self._next_nid
         try:
@@ -157,6 +158,11 @@ class _Image:
         self._directories += len(found.numbers) - count
         if self._by_key:
             self._included[position] = found.numbers
+
+    def _add_copies(self, copies: Copies) -> None:
+        for number, offset, size in zip(*(each.tolist() for each in copies), strict=True):
+            copy = self._plan.devices[number - 1].read(offset, size)
+            self._add(copy + bytes(-size % BLOCK))
 
     def _add_links(self, top: _Top) -> None:
         """Write the inodes of links. One is in one block with its target, or the target has blocks of its own."""

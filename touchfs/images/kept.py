@@ -12,7 +12,6 @@ from typing import Any
 from touchfs.core.errors import FormatError, UntrustedError, map_os_errors
 from touchfs.core.names import hex_digest
 from touchfs.core.progress import Progress, unshown
-from touchfs.dataset import Dataset
 from touchfs.format.erofs.superblock import VERSION, parse_image
 from touchfs.images.image import write_image
 from touchfs.images.owners import ImageOwners
@@ -46,7 +45,7 @@ def find_or_make(plan: ImagePlan, owners: ImageOwners, *, by_key: bool, progress
     dataset = plan.dataset
     place = os.path.dirname(dataset.shards[0].catalog)
     make_place(place)
-    stem = os.path.join(place, f"{journal_stem(dataset.source)}.{_version(dataset, owners, by_key=by_key)}")
+    stem = os.path.join(place, f"{journal_stem(dataset.source)}.{_version(plan, owners, by_key=by_key)}")
     path = stem + SUFFIX
     with turn(path):
         with suppress(FileNotFoundError, FormatError):
@@ -62,12 +61,14 @@ def find_or_make(plan: ImagePlan, owners: ImageOwners, *, by_key: bool, progress
             raise error.at(path) from None
 
 
-def _version(dataset: Dataset, owners: ImageOwners, *, by_key: bool) -> str:
+def _version(plan: ImagePlan, owners: ImageOwners, *, by_key: bool) -> str:
     """A digest of all that decides which bytes an image has."""
     facts = [str(VERSION), str(by_key), repr(owners)]
     facts += [
-        f"{shard.directory}{shard.name}\0{shard.path}\0{shard.identity}\0{shard.report}" for shard in dataset.shards
+        f"{shard.directory}{shard.name}\0{shard.path}\0{shard.identity}\0{shard.report}"
+        for shard in plan.dataset.shards
     ]
+    facts += [f"{device.full_path}\0{device.fingerprint.hashed}" for device in plan.devices]
     return hex_digest("\0".join(facts).encode(errors="surrogateescape"))
 
 

@@ -14,44 +14,62 @@ from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY
 from touchfs.core.errors import FormatError
 from touchfs.form.plain import BYTES, INLINE, SPARSE
+from touchfs.format.erofs.chunks import copied_sizes
 from touchfs.format.erofs.directories import EntryNames
 from touchfs.format.erofs.inodes import FileInodes, Owner
 from touchfs.format.erofs.layout import BLOCK, BLOCK_BITS, BLOCKS_MAX, FILE_MAX
 from touchfs.format.erofs.subtree import SubtreeRows
+from touchfs.images.plan import PlannedShard
 
 Numbers = NDArray[np.int64]
 
 
+class Copies(NamedTuple):
+    """Of devices, by number, whose last bytes an image has: where these begin in the device, and how many they are.
+    Each copy begins with a block.
+    """
+
+    devices: Numbers
+    offsets: Numbers
+    sizes: Numbers
+
+
 class ShardRows(NamedTuple):
-    """The rows for an image, their numbers in the catalog, and how many files are left out, by the reason."""
+    """The rows for an image, their numbers in the catalog, what is copied, and how many files are left out, by the
+    reason.
+    """
 
     rows: SubtreeRows
     numbers: Numbers
+    copies: Copies
     left_out: Counter[str]
 
 
-def shard_rows(catalog: Catalog, devices: Mapping[str, int], sizes: Mapping[int, int], owner: Owner) -> ShardRows:
-    """The rows of `shards/` whose bytes are those of a device as they are. `devices` are by the names of files, `sizes`
-    by the numbers of devices, in bytes. Raises FormatError for a damaged catalog.
+def shard_rows(
+    catalog: Catalog, planned: PlannedShard, device_sizes: Numbers, owner: Owner, copies_from: int
+) -> ShardRows:
+    """The rows of `shards/` whose bytes are those of a device as they are. `device_sizes` are in bytes, by the numbers
+    of devices; copies begin with the block `copies_from` of the image. Raises FormatError for a damaged catalog.
     """
     table = catalog.tables["shards"]
     kind, parent = as_array(table.kind).astype(np.int64), as_array(table.parent).astype(np.int64)
     if len(kind) == 0 or int(kind.max()) > len(catalog.kinds) or (parent[1:] >= np.arange(1, len(parent))).any():
         raise FormatError("its catalog is damaged: index with --force", path=catalog.path)
-    device_of = np.array([0, *(_device(each, devices) for each in catalog.kinds)])
+    device_of = np.array([0, *(_device(each, planned.devices) for each in catalog.kinds)])
     device = device_of[kind]
-    size_of = np.zeros(int(device.max()) + 1, np.int64)
-    for number in set(device.tolist()) - {0}:
-        size_of[number] = sizes[number]
     offset, length = as_array(table.offset).astype(np.int64), as_array(table.length).astype(np.int64)
-    is_file, is_stored = kind != DIRECTORY, device > 0
+    is_file, is_whole = kind != DIRECTORY, np.zeros(len(kind), bool)
+    whole = planned.whole
+    device[whole.rows], is_whole[whole.rows] = whole.devices, True
+    offset[whole.rows], length[whole.rows] = 0, device_sizes[whole.devices]
+    is_stored, room = device > 0, device_sizes[device]
     padded = length + -length % BLOCK
     is_aligned = (offset % BLOCK == 0) | (length == 0)
     # Not offset + padded, which may overflow in a damaged catalog.
-    is_inside = (offset >= 0) & (length >= 0) & (padded <= size_of[device]) & (offset <= size_of[device] - padded)
+    is_inside = (offset >= 0) & (length >= 0) & (padded <= room) & (offset <= room - padded) | is_whole
     fits = (offset >> BLOCK_BITS < BLOCKS_MAX) & (length <= FILE_MAX)
     left_out = Counter[str]()
-    for number, count in enumerate(np.bincount(kind[is_file & ~is_stored], minlength=len(device_of)).tolist()):
+    for number, count in enumerate(np.bincount(kind[is_file & ~is_stored]).tolist()):
         if count:
             left_out[_why_not(catalog.kinds[number - 1])] += count
     left_out["that begin in the middle of a block"] += int(np.count_nonzero(is_stored & ~is_aligned))
@@ -62,10 +80,22 @@ def shard_rows(catalog: Catalog, devices: Mapping[str, int], sizes: Mapping[int,
     data, starts = table.names
     numbers = np.flatnonzero(included)
     number_in_image = np.cumsum(included) - 1
-    files = FileInodes(owner, length[chosen], device[chosen], np.where(length, offset >> BLOCK_BITS, 0)[chosen])
+    copies, blocks = _copies(device_sizes, np.unique(device[chosen & is_whole]), copies_from)
+    block_of = np.zeros(len(device_sizes), np.int64)
+    block_of[copies.devices] = blocks
+    first = np.where(length, offset >> BLOCK_BITS, 0)[chosen]
+    files = FileInodes(owner, length[chosen], device[chosen], first, block_of[device[chosen]], len(device_sizes))
     names = EntryNames(data, starts[:-1], np.diff(starts)).take(numbers)
     rows = SubtreeRows(names, number_in_image[parent[numbers]], chosen[numbers], files)
-    return ShardRows(rows, numbers, left_out)
+    return ShardRows(rows, numbers, copies, left_out)
+
+
+def _copies(device_sizes: Numbers, whole: Numbers, first: int) -> tuple[Copies, Numbers]:
+    """What of whole files has to be copied, and the block of the image in which each copy begins."""
+    copied = copied_sizes(device_sizes[whole])
+    devices, copied = whole[copied > 0], copied[copied > 0]
+    blocks = -(-copied // BLOCK)
+    return Copies(devices, device_sizes[devices] - copied, copied), first + np.cumsum(blocks) - blocks
 
 
 def _device(kind: FileKind, devices: Mapping[str, int]) -> int:
@@ -77,4 +107,8 @@ def _why_not(kind: FileKind) -> str:
         return "of text made of others"
     if kind.form == str(SPARSE):
         return "that are sparse"
-    return "that are not members of tars" if kind.form == str(BYTES) else f"made of others ({kind.form})"
+    return (
+        "that are neither members of tars nor recordings"
+        if kind.form == str(BYTES)
+        else f"made of others ({kind.form})"
+    )

@@ -22,8 +22,10 @@ together.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
 from touchfs.core.errors import NotFoundError, UntrustedError, UnwritableError, UsageError
 from touchfs.core.location import Location
@@ -32,7 +34,8 @@ from touchfs.dataset import Dataset
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.opening import Opening
 from touchfs.indexing.place import check_place, index_place
-from touchfs.indexing.silent import silent_paths
+from touchfs.indexing.silent import look_below, silent_paths
+from touchfs.registry.directory.members import list_directories, shared_directories
 from touchfs.registry.find import candidates
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.source.data import Look, find_type
@@ -98,7 +101,7 @@ def open_dataset(
         below="" if below == "shards" else below,
         gives_way=gives_way,
     )
-    return _indexed(opening)
+    return _indexed(opening.dataset())
 
 
 def list_dataset(
@@ -132,17 +135,22 @@ def list_dataset(
     )
     # Where nothing is left for later, those that are not decompressed any more are when somebody looks into them, too.
     is_ready = opening.has_all and (options.decompress is not Decompress.NOW or opening.has_forms)
-    return _indexed(opening) if is_ready else opening.dataset()
+    dataset = opening.dataset()
+    return _indexed(dataset) if is_ready and not dataset.unindexed else dataset
 
 
 def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:
     if patience_seconds is None:
         return frozenset()
-    return silent_paths(candidates(source, look, locations=options.limits.locations), patience_seconds, look)
+    paths = candidates(source, look, locations=options.limits.locations)
+    silent = silent_paths(shared_directories(paths), patience_seconds, look.stat)
+    list_directories(paths, look, silent)  # which may take long, and answers for all paths in them
+    below = {path for path in paths if os.path.dirname(path) in silent}
+    asked = (path for path in paths if path not in below)
+    return silent | below | silent_paths(asked, patience_seconds, partial(look_below, store=look))
 
 
-def _indexed(opening: Opening) -> Dataset:
-    dataset = opening.dataset()
+def _indexed(dataset: Dataset) -> Dataset:
     dataset.indexed  # noqa: B018  all of it now
     return dataset
 

@@ -22,7 +22,7 @@ from touchfs.core.location import Location
 from touchfs.core.names import assign, distinct, hex_digest, quote
 from touchfs.core.progress import Progress, unshown
 from touchfs.core.urls import shown
-from touchfs.dataset import Dataset, IndexedShards, counted
+from touchfs.dataset import Dataset, IndexedShards, Indexer, counted
 from touchfs.dataset.key_index import open_keys
 from touchfs.dataset.shard import ListedShard, Shard
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
@@ -39,6 +39,8 @@ from touchfs.indexing.index_task import (
 )
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved_indexes import take_over
+from touchfs.indexing.overlays.indexer import OverlaidIndexer, join_again, overlays_hash, overlays_of
+from touchfs.indexing.overlays.named import NamedOverlay, find_overlays
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import (
     CATALOG_SUFFIX,
@@ -142,20 +144,43 @@ class Opening:
         self.listed = known
 
     def dataset(self) -> Dataset:
-        """The dataset of these shards."""
+        """The dataset of these shards. Raises as `find_overlays`."""
+        listed: Sequence[ListedShard] = self.listed
+        indexer: Indexer = self
+        again = index_again
+        named = find_overlays(self.options.overlays)
+        beside = overlays_of(self.listed, self.options, self.look)
+        if named or beside:
+            overlaid = self._overlaid(named, beside)
+            listed, indexer, again = overlaid.listed, overlaid, join_again
         dataset = Dataset(
             f"{self.source.path}:{self.below}" if self.below else self.source.path,
-            self.listed,
-            self,
+            listed,
+            indexer,
             self.options.limits,
             unseen=self.unseen,
             split=self.options.split,
-            index_again=partial(index_again, self.options),
+            index_again=partial(again, self.options),
+            overlays=overlays_hash(named) if named else "",
         )
         if not self.below:
             dataset.left_out = self.left_out
         hold(dataset, self.forms)
         return dataset
+
+    def _overlaid(self, overlays: tuple[NamedOverlay, ...], beside: Mapping[str, NamedOverlay]) -> OverlaidIndexer:
+        return OverlaidIndexer(
+            self,
+            self.listed,
+            self.source.path,
+            overlays,
+            beside,
+            self._index_path,
+            self.options,
+            force=self.force,
+            executor=self.executor,
+            distrusted=self.distrusted,
+        )
 
     @property
     def has_all(self) -> bool:

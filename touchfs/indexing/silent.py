@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from time import monotonic
 
@@ -21,7 +21,6 @@ from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.posix.threads import start_thread
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.find import directory_kind, walk
-from touchfs.source.data import DATA
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
 
@@ -32,9 +31,8 @@ THREADS_MAX = 256
 _NEXT_SECONDS = 0.05
 
 
-def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> frozenset[str]:
-    """The paths that do not answer within `seconds`. Of a directory, all entries must answer. If `store` is a `Look`,
-    it has their answers afterwards.
+def silent_paths(paths: Iterable[str], seconds: float, access: Callable[[str], object]) -> frozenset[str]:
+    """The paths that do not answer `access` within `seconds`. An error is an answer: who opens the path gets it again.
 
     If so many paths hang that no thread is left, all remaining ones count as silent too.
     """
@@ -49,7 +47,8 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
                 in_progress[me] = "", monotonic()
                 path = todo.popleft()
                 in_progress[me] = path, monotonic()
-                _access(path, store)
+                with suppress(TouchfsError):
+                    access(path)
         except IndexError:
             pass
         finally:
@@ -72,16 +71,15 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
     return frozenset([*todo, *(path for path, _ in list(in_progress.values()) if path)])
 
 
-def _access(path: str, store: Store) -> None:
-    """Any error is an answer. Opening the path gets it again."""
-    with suppress(TouchfsError):
-        if store.stat(path).type is FileType.DIRECTORY:
-            for directory, entries, below in walk(path, store, set(), LeftOutFiles()):
-                for entry in entries:
-                    with suppress(TouchfsError):
-                        store.stat(os.path.join(directory, entry.name))
-                if directory_kind(directory, entries) is not None:
-                    below.clear()
+def look_below(path: str, store: Store) -> None:
+    """Look at a path, and if it is a directory, at all entries in it and below it that may be shards."""
+    if store.stat(path).type is FileType.DIRECTORY:
+        for directory, entries, below in walk(path, store, set(), LeftOutFiles()):
+            for entry in entries:
+                with suppress(TouchfsError):
+                    store.stat(os.path.join(directory, entry.name))
+            if directory_kind(directory, entries) is not None:
+                below.clear()
 
 
 def shards_of_silent(paths: Iterable[str], silent: Collection[str], known: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -62,7 +62,6 @@ from touchfs.registry.directory.members import (
     has_wildcards,
     list_directories,
     match_wildcards,
-    shared_directories,
     split_wildcards,
 )
 from touchfs.registry.directory.other_formats import describe, describe_name, is_loose, read_head
@@ -131,9 +130,7 @@ class Found(NamedTuple):
 
 
 def candidates(source: Location, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
-    """The paths that `find` looks at in a directory, or because a list names them; first the directories that it
-    lists instead of asking for many paths.
-    """
+    """The paths that `find` looks at in a directory, or because a list names them."""
     path = source.path
     kind = find_type(path, store)
     if kind is FileType.DIRECTORY:
@@ -144,13 +141,12 @@ def candidates(source: Location, store: Store = DATA, *, locations: Sequence[str
         listing = path
         _check_list(path)
     elif (pattern := find_members(source, store)) is not None:
-        return [*shared_directories(pattern), *pattern]
+        return [*pattern]
     elif kind is None and has_wildcards(source):
         return match_wildcards(source, store)
     else:
         return []
-    found = [place for places in listed_places(listing, locations, lambda places: False) for place in places]
-    return [*shared_directories(found), *found]
+    return [place for places in listed_places(listing, locations, lambda places: False) for place in places]
 
 
 def find(

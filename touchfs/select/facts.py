@@ -7,10 +7,10 @@
     characters   how many characters that text has
     segments     how many segments the sample has in `segments/`; if none, the field of the .json, else 0
 
-and every other field of the sample's .json (`lang`, `info.speaker`), or else of a small text file by its extension
-(`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as texts. Only facts
-that the expression uses are read. What a recording is follows from the catalog, else from its header. The .json has it
-where these do not, and these where the .json has no such field:
+and every other field of the sample's .json (`lang`, `info.speaker`), or else of its overlays, or else a small text file
+by its extension (`cls`, `caption`). The label of a class of a table, and a number in a .cls, compare as numbers and as
+texts. Only facts that the expression uses are read. What a recording is follows from the catalog, else from its header.
+The .json has it where these do not, and these where the .json has no such field:
 
     duration                 by the recording, else by the .json, else by reading the recording
     rate, channels, coding   by the .json, else by the recording: Hz, a number, and the extension, such as `flac`
@@ -170,13 +170,18 @@ def _characters(sample: Sample, limit: int) -> int | None:
 
 
 def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
+    """The fields of a sample's .json and of overlays."""
     try:
         name = sample.json_name
         data = None if name is None else _read(sample, name, limit)
         value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        value = None
+    try:
+        overlaid = sample.overlaid()
+    except FormatError:
+        overlaid = {}
+    return {**overlaid, **(value if isinstance(value, dict) else {})}
 
 
 _FACTS: Mapping[str, Callable[[Sample], Any]] = {

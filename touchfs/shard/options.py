@@ -52,7 +52,8 @@ class Options:
     (`touchfs.features`), which is preferred to what the table says itself.
 
     `split` is the split of the dataset whose shards are read (None: all shards), and `partition` has the values of the
-    directories of one shard (`touchfs.tables.values.partition`).
+    directories of one shard (`touchfs.tables.values.partition`). `overlays` are the tables whose columns are joined to
+    samples (`touchfs.indexing.overlays.named.spell_overlay`): they change no catalog, but make more.
 
     Of interleaved samples, `kind` is `INTERLEAVED` if all shards have some (None: those whose first samples look like
     it), and `on_error` says what becomes of items without bytes. Only their own catalogs depend on these two.
@@ -72,6 +73,7 @@ class Options:
     on_error: str = field(default=ERROR, repr=False)
     split: str | None = field(default=None, repr=False)  # a shard has one catalog, with the others or without
     partition: str = field(default="", repr=False)
+    overlays: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:

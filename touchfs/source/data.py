@@ -86,6 +86,11 @@ class Look(_AllData):
                         self._found[os.path.join(directory, entry.name)] = entry.status
         return entries
 
+    def names(self, directory: str) -> frozenset[str] | None:
+        """The names in a directory, None if it was not listed."""
+        entries = self._listed.get(directory)
+        return None if entries is None else frozenset(entry.name for entry in entries)
+
     def stat(self, path: str) -> Status:
         """See `Store.stat`."""
         if (found := self._found.get(path)) is None:

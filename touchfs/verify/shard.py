@@ -137,17 +137,17 @@ def _compare_index(task: VerifyTask, verdict: ShardVerdict, whole: str) -> None:
     """
     shard = task.shard
     with tempfile.TemporaryDirectory(prefix="touchfs-verify-") as place:
-        again = os.path.join(place, os.path.basename(shard.catalog))
+        again = os.path.join(place, os.path.basename(shard.base_catalog))
         options = replace(task.options, partition=shard.partition)
         facts = make_catalog(shard.path, again, options, shard.files or None, full=not shard.unmeasured)
         if dict(facts.files) != shard.files:
             verdict.tell(whole, "was changed since it was indexed: `touchfs index` indexes it again")
             return
-        if filecmp.cmp(again, shard.catalog, shallow=False):
+        if filecmp.cmp(again, shard.base_catalog, shallow=False):
             return
         if any(file.sample != shard.files[name].sample for name, file in facts.files.items()):
             verdict.tell(whole, "some of its bytes are not those that were indexed")
-        if not _have_same_rows(again, shard.catalog):
+        if not _have_same_rows(again, shard.base_catalog):
             verdict.tell(whole, "its index does not fit its data: `touchfs index --force` makes it again")
 
 

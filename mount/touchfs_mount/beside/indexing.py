@@ -43,7 +43,8 @@ DEATHS = 3
 class Work:
     """The task of the program. `options` decompress shards as soon as they are opened.
 
-    `memory` is the directory of the mount's index in memory, if there is one: failures are recorded only there.
+    `memory` is the directory of the mount's index in memory, if there is one: failures are recorded only there. If a
+    reader waits, nobody else's turn comes first (`is_awaited`).
     """
 
     source: str
@@ -53,11 +54,13 @@ class Work:
     memory: str | None
     shards: dict[str, Files]
     supervisor: int
+    is_awaited: bool
 
 
 class BackgroundIndexer:
-    """Starts the program, in the zygote. At most one runs at a time. Shards that are not compressed are indexed only
-    after somebody has asked for it. `counts` says how far all are.
+    """Starts the program, in the zygote. Shards that are not compressed are indexed only after somebody has asked for
+    it. One runs at a time, at low priority; once a reader waits for all, a second one begins that overtakes it.
+    `counts` says how far all are.
     """
 
     def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
@@ -70,13 +73,18 @@ class BackgroundIndexer:
         self._deaths = 0
         self._generation: tuple[Dataset, LogOptions] | None = None
         # All processes of the mount share them.
-        self._asked, self._has_given_up = shared_cells(1, 1)
-        self._was_asked = False
+        self._asked, self._awaited, self._has_given_up = shared_cells(1, 1, 1)
+        self._was_asked = self._was_awaited = False
 
     def ask(self) -> bool:
         """Have all shards indexed. Any process of the mount may ask. False if that has failed."""
         self._asked[0] = 1
         return not self._has_given_up[0]
+
+    def hurry(self) -> bool:
+        """Have all shards indexed at normal priority, as a reader waits. False if that has failed."""
+        self._awaited[0] = 1
+        return self.ask()
 
     @property
     def is_asked(self) -> bool:
@@ -87,7 +95,7 @@ class BackgroundIndexer:
         """Start the program if shards of a new generation of the dataset are not ready and none runs."""
         self._generation = dataset, log_options
         self.counts.follow(dataset)
-        self._deaths = self._has_given_up[0] = 0
+        self._deaths = self._awaited[0] = self._has_given_up[0] = 0
         if self._program is not None and self._program.is_running:
             return
         if self._program is None or not self._program.has_finished:
@@ -95,8 +103,8 @@ class BackgroundIndexer:
         self._start()
 
     def look(self) -> None:
-        """From time to time: count what is indexed, and start the program if somebody has asked for it by now, or if it
-        has died.
+        """From time to time: count what is indexed, and start the program if by now somebody has asked for it or waits
+        for it, or if it has died.
         """
         self.counts.look()
         program = self._program
@@ -112,12 +120,15 @@ class BackgroundIndexer:
             if not self._has_given_up[0]:
                 self._tried.clear()
                 self._start()
+        elif program.is_running and self._awaited[0] and not self._was_awaited:
+            self._tried.clear()
+            self._start()
 
     def _start(self) -> None:
         if self._generation is None:
             return
         dataset, log_options = self._generation
-        self._program, self._was_asked = None, self.is_asked
+        self._program, self._was_asked, self._was_awaited = None, self.is_asked, bool(self._awaited[0])
         waiting: list[ListedShard] = [shard for shard in dataset.indexed_so_far if is_waiting(shard)]
         if self._was_asked:
             waiting += dataset.unindexed
@@ -132,9 +143,10 @@ class BackgroundIndexer:
                 memory=shared_index(),
                 shards=shards,
                 supervisor=os.getppid(),
+                is_awaited=self._was_awaited,
             )
             try:
-                self._program = Program(__name__, work, log_options)
+                self._program = Program(__name__, work, log_options, is_awaited=work.is_awaited)
             except OSError:
                 log.exception("shards are not indexed")
                 self._has_given_up[0] = 1
@@ -154,7 +166,7 @@ def main() -> None:
             in_memory=work.in_memory,
             preparing=_ReloadTrigger(work),
             patience_seconds=PATIENCE_SECONDS,
-            gives_way=True,
+            gives_way=not work.is_awaited,
         )
     except TouchfsError as error:
         log.error("shards are not indexed: %s", error)

@@ -1,7 +1,8 @@
 """A program that works beside a mount, such as one that decompresses shards, or fetches them.
 
 It is a child of the zygote and ends with it. It is a new program, not a fork: it must not inherit the FUSE descriptor,
-because the mount ends only when no process has that open. Readers come first: it is nicer than the workers.
+because the mount ends only when no process has that open. Readers come first: it is nicer than the workers, unless a
+reader waits for it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Program:
     Its work is in a file in memory, which it truncates at the end (`finish`): after that it may still be about to exit.
     """
 
-    def __init__(self, module: str, work: object, log: LogOptions) -> None:
+    def __init__(self, module: str, work: object, log: LogOptions, *, is_awaited: bool = False) -> None:
         self._work = io.FileIO(os.memfd_create("touchfs-beside"), "r+")
-        self._work.write(pickle.dumps((log, work)))
+        self._work.write(pickle.dumps((0 if is_awaited else _NICENESS, log, work)))
         self._work.seek(0)
         self._popen = subprocess.Popen(interpreter.program(module), stdin=self._work, stdout=subprocess.DEVNULL)
         _started.append(self._popen)
@@ -59,8 +60,8 @@ def reap_programs() -> None:
 
 def take_work() -> Any:
     """In the program: its work. It ignores the signals for the supervisor, as the zygote does."""
-    os.nice(_NICENESS)
-    log, work = pickle.load(sys.stdin.buffer)
+    niceness, log, work = pickle.load(sys.stdin.buffer)
+    os.nice(niceness)
     logs.configure(log, LogLevel(log.level))
     return work
 

@@ -85,7 +85,7 @@ class Generations:
         modes = self._request.modes if access is None else access.modes(ids)
         modes = modes.for_us_and_root() if self._request.options.allow_root else modes
         list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
-        await_index(dataset, self._request.indexer.ask, self._request.options.timeout_seconds)
+        await_index(dataset, self._request.indexer.hurry, self._request.options.timeout_seconds)
         if list_by_key and dataset.is_indexed and isinstance(dataset.keys, Keys):
             try:
                 dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait

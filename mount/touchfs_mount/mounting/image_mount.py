@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
-from touchfs.core.errors import ChangedError, MountError, SourceError, TouchfsError, UsageError, map_os_errors
+from touchfs.core.errors import ChangedError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.core.location import Location
 from touchfs.core.progress import Progress
 from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, counted
-from touchfs.dataset.shard import ListedShard
+from touchfs.images.devices import Device
 from touchfs.images.kept import KeptImage, find_or_make
-from touchfs.images.plan import Device, ImagePlan, plan_image, why_no_image
+from touchfs.images.plan import ImagePlan, plan_image, why_no_image
 from touchfs.indexing.place import make_place
 from touchfs.posix import links
 from touchfs.posix.mounts import NETWORK_FILE_SYSTEMS, mounts, reached
-from touchfs.source.fingerprint import Fingerprint
 from touchfs_mount.mounting.image_owners import image_owners
-from touchfs_mount.mounting.mounting import open_source
 from touchfs_mount.mounting.overlap import refuse_nesting
 from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mounting.source import open_source
 from touchfs_mount.mountpoints import image_records, mountpoint
 from touchfs_mount.mountpoints.erofs import UnfitError, attach, made
 from touchfs_mount.mountpoints.kernel_check import check_kernel
 from touchfs_mount.mountpoints.options import mount_error
 
-# Descriptors that this process has beside those of tars.
+# Descriptors that this process has beside those of devices.
 _DESCRIPTORS_ELSE = 64
 
 
 def mount_image(
     request: MountRequest,
-    list_shards: Callable[[], Sequence[ListedShard]],
+    list_shards: Callable[[], Dataset],
     progress: Progress,
     say: Callable[[str], None],
 ) -> None:
-    """Mount an image of a dataset, which is made if it is not there. `list_shards` finds the shards without indexing.
+    """Mount an image of a dataset, which is made if it is not there. `list_shards` finds its shards without indexing.
 
     Raises UnfitError if a plain mount is needed, and MountError as `mounting.mount`.
     """
@@ -54,6 +53,7 @@ def mount_image(
         dataset = open_source(request)
         refuse_nesting(Location.of(request.source).resolved, path)
         plan = _plan(dataset)
+        _check_local(device.full_path for device in plan.devices)
         owners = image_owners(dataset, request.modes, allow_other=request.options.allow_other)
         with _unfit():
             image = find_or_make(plan, owners, by_key=request.control.list_by_key, progress=progress)
@@ -70,19 +70,25 @@ def mount_image(
     say(f"{shown(request.source)} is mounted at {path} by the kernel ({_summary(plan, image)})")
 
 
-def _check_shards(listed: Sequence[ListedShard]) -> None:
-    """Raise UnfitError if a shard cannot be in an image, or if a file system may not answer the kernel."""
+def _check_shards(dataset: Dataset) -> None:
+    """Raise UnfitError if a shard cannot be in an image, or as `_check_local`."""
+    for shard in dataset.listed:
+        if reason := why_no_image(shard, dataset.limits.audio_root):
+            raise UnfitError(f"an image has no files {reason}", path=shard.path)
+    _check_local(shard.path for shard in dataset.listed)
+
+
+def _check_local(paths: Iterable[str]) -> None:
+    """Raise UnfitError if the file system of a path may not answer the kernel."""
     there = list(mounts())
     kinds = dict[str, str]()
-    for shard in listed:
-        if reason := why_no_image(shard):
-            raise UnfitError(f"an image has no files {reason}", path=shard.path)
-        directory = os.path.dirname(os.path.realpath(shard.path))
+    for path in paths:
+        directory = os.path.dirname(os.path.realpath(path))
         if directory not in kinds:
             found = reached(directory, there)
             kinds[directory] = "" if found is None else found.kind
         if kinds[directory] in NETWORK_FILE_SYSTEMS:
-            raise UnfitError(f"the data are on another machine ({kinds[directory]})", path=shard.path)
+            raise UnfitError(f"the data are on another machine ({kinds[directory]})", path=path)
 
 
 def _plan(dataset: Dataset) -> ImagePlan:
@@ -90,9 +96,7 @@ def _plan(dataset: Dataset) -> ImagePlan:
         plan = plan_image(dataset)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and len(plan.devices) > most - _DESCRIPTORS_ELSE:
-        problem = (
-            f"{len(plan.devices):,} tars have to be open at once, and a process may open {most:,} files (ulimit -Hn)"
-        )
+        problem = f"{len(plan.devices):,} files have to be open at once, and a process may open {most:,} (ulimit -Hn)"
         raise UnfitError(problem, path=dataset.source)
     return plan
 
@@ -108,7 +112,7 @@ def _unfit() -> Iterator[None]:
 
 @contextmanager
 def _opened(devices: Sequence[Device]) -> Iterator[list[tuple[int, os.stat_result]]]:
-    """The tars, open, with their status. Raises ChangedError if one is not what was indexed."""
+    """The files, open, with their status. Raises as `Device.open`."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(devices) + _DESCRIPTORS_ELSE
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -116,22 +120,10 @@ def _opened(devices: Sequence[Device]) -> Iterator[list[tuple[int, os.stat_resul
     with ExitStack() as stack:
         found = []
         for device in devices:
-            with map_os_errors(device.path):
-                descriptor = links.open_data(device.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-                stack.callback(os.close, descriptor)
-                status = os.fstat(descriptor)
-            _check_unchanged(device, descriptor, status)
+            descriptor, status = device.open()
+            stack.callback(os.close, descriptor)
             found.append((descriptor, status))
         yield found
-
-
-def _check_unchanged(device: Device, descriptor: int, status: os.stat_result) -> None:
-    known, now = device.fingerprint, Fingerprint.of(status)
-    if known.matches(now):
-        renewed = known.renewed(now, lambda offset, length: os.pread(descriptor, length, offset))
-        if renewed.etag == known.etag:
-            return
-    raise ChangedError("has changed since it was indexed: run the command again", path=device.path)
 
 
 def _mount(request: MountRequest, plan: ImagePlan, image: KeptImage) -> None:
@@ -141,7 +133,11 @@ def _mount(request: MountRequest, plan: ImagePlan, image: KeptImage) -> None:
     try:
         with (
             _opened(plan.devices) as devices,
-            made(image.descriptor, [each for each, _ in devices], noexec=request.options.noexec) as mounted,
+            made(
+                image.descriptor,
+                [*(each for each, _ in devices), *[image.descriptor] * plan.is_device],
+                noexec=request.options.noexec,
+            ) as mounted,
         ):
             status = os.fstat(mounted).st_dev
             number = f"{os.major(status)}:{os.minor(status)}"
@@ -153,7 +149,7 @@ def _mount(request: MountRequest, plan: ImagePlan, image: KeptImage) -> None:
                 shards=len(plan.shards),
                 files=image.files,
                 devices=[
-                    (each.path, found.st_size, found.st_mtime_ns, found.st_ino)
+                    (each.full_path, found.st_size, found.st_mtime_ns, found.st_ino)
                     for each, (_, found) in zip(plan.devices, devices, strict=True)
                 ],
                 is_created=claim.created,
@@ -169,7 +165,7 @@ def _mount(request: MountRequest, plan: ImagePlan, image: KeptImage) -> None:
         if number is not None:
             image_records.remove(number)
         claim.remove()
-        if isinstance(error, ChangedError | SourceError):
+        if isinstance(error, ChangedError | NotFoundError | SourceError):
             raise MountError(str(error), exit_status=12) from error
         raise
 

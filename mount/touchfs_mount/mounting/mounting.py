@@ -14,13 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from touchfs.core.errors import (
-    FormatError,
     MountError,
-    NotFoundError,
     SourceError,
     StateError,
     TouchfsError,
-    UsageError,
 )
 from touchfs.core.location import Location
 from touchfs.core.urls import shown
@@ -29,7 +26,7 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.preparing import is_waiting, release
-from touchfs.indexing.serving import unshown_audio, why_unservable
+from touchfs.indexing.serving import unshown_audio
 from touchfs.iterators.store_place import StorePlace, fleet_store
 from touchfs.posix import links
 from touchfs.posix.memory.shared import SharedText
@@ -40,8 +37,6 @@ from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import log_path, state_directory
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs.verify.checksums import without_checksums
-from touchfs.verify.crc32c import extender
 from touchfs_mount.control.facts import MountFacts, OwnFiles
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.daemon.background import Background, in_background
@@ -52,8 +47,9 @@ from touchfs_mount.logs import logs
 from touchfs_mount.logs.journal import has_journal, identifier
 from touchfs_mount.logs.logs import LogOptions
 from touchfs_mount.mounting.generations import Generations
-from touchfs_mount.mounting.overlap import is_inside, refuse_nesting, refuse_overlap
+from touchfs_mount.mounting.overlap import refuse_nesting, refuse_overlap
 from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mounting.source import open_source
 from touchfs_mount.mountpoints import control_place, mountpoint
 from touchfs_mount.mountpoints.control_place import ControlPlace
 from touchfs_mount.mountpoints.passed import mounted_on_autofs
@@ -65,15 +61,6 @@ from touchfs_mount.requests.access import Modes
 
 if TYPE_CHECKING:
     from touchfs_mount.numbers.metrics import MetricsServer
-
-# The exit status of `touchfs mount` if the source cannot be opened: the first matching class counts.
-_SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
-    (UsageError, 2),
-    (NotFoundError, 11),
-    (SourceError, 12),
-    (FormatError, 13),
-)
-EXIT_INDEX = 14
 
 # With 40, one read in 200 of thirty shards failed; with 48, none. Stores of other machines need more.
 DESCRIPTORS_MIN = 64
@@ -225,26 +212,6 @@ def _clean_up(place: StorePlace) -> None:
         store.close()
     except StateError as error:
         log.info("%s", error)
-
-
-def open_source(request: MountRequest) -> Dataset:
-    """Open the dataset. Raises MountError with the exit status for the error."""
-    try:
-        dataset = request.open_dataset(request.source)
-        if dataset.is_indexed and (reason := why_unservable(dataset, strict=request.strict)):
-            raise FormatError(reason, path=request.source)
-        if request.verify:
-            extender()  # before anybody waits for a file
-            if lacking := without_checksums(dataset):
-                problem = f"--verify: {counted(len(lacking), 'shard')} without checksums, {lacking[0]} for one"
-                raise UsageError(f"{problem}: `touchfs verify --write` writes them", path=request.source)
-        return dataset
-    except TouchfsError as error:
-        if isinstance(error, SourceError) and is_inside(error.path or "", request.index_dir):
-            message = f"{error}; --no-index-cache keeps the index in memory"
-            raise MountError(message, exit_status=EXIT_INDEX) from error
-        status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
-        raise MountError(str(error), exit_status=status) from error
 
 
 def _control_place(request: MountRequest) -> ControlPlace | None:

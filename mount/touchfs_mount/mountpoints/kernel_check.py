@@ -62,7 +62,7 @@ def _image_of_a_file(size: int) -> bytes:
     """An image of one file of a device, which it begins with."""
     owner = Owner(0, 0, 0o400, 0o700, 0)
     names, parents = EntryNames.of([b"", b"file"]), np.array([0, 0])
-    inode = FileInodes(owner, np.array([size]), np.array([1]), np.array([0]))
+    inode = FileInodes(owner, np.array([size]), np.array([1]), np.array([0]), np.array([0]))
     first, meta = SLOTS_PER_BLOCK, meta_block(1)
     body = build_subtree(SubtreeRows(names, parents, np.array([False, True]), inode), owner, first, meta + 1, first, 0)
     blocks, top = meta + 1 + len(body) // BLOCK, bytes(BLOCK)

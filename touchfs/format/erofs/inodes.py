@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.format.erofs.chunks import Chunks
 from touchfs.format.erofs.layout import (
     BLOCK,
-    BLOCK_BITS,
     CHUNK_BASED,
+    CHUNK_INDEX,
     CHUNK_INDEXES,
-    COMPACT_FILE,
     COMPACT_MAX,
     COMPACT_OWNER_MAX,
     EXTENDED,
-    EXTENDED_FILE,
     FLAT_INLINE,
     FLAT_PLAIN,
+    INODE_COMPACT,
     INODE_EXTENDED,
     SLOT,
 )
 
 Numbers = NDArray[np.int64]
-COMPACT_SLOTS, EXTENDED_SLOTS = COMPACT_FILE.itemsize // SLOT, EXTENDED_FILE.itemsize // SLOT
-DIRECTORY_SLOTS = INODE_EXTENDED.itemsize // SLOT
+COMPACT_SLOTS, EXTENDED_SLOTS = INODE_COMPACT.itemsize // SLOT, INODE_EXTENDED.itemsize // SLOT
+_INDEXES_PER_SLOT = SLOT // CHUNK_INDEX.itemsize
 # The longest target of a link that is in the block of its inode.
 INLINE_MAX = BLOCK - INODE_EXTENDED.itemsize
 
@@ -45,49 +45,65 @@ class Owner:
 @dataclass(frozen=True, slots=True, eq=False)
 class FileInodes:
     """Files of one owner: the size in bytes of each, its device (from 1 on), and the block of that with which it
-    begins.
+    begins. `copies` has the block of the image with the copy of its last chunk, 0 if there is none; the image is itself
+    the device `own`. (Device 0 is the image, too, but there the kernel looks through all devices.)
     """
 
     owner: Owner
     sizes: Numbers
     devices: Numbers
     blocks: Numbers
+    copies: Numbers
+    own: int = 0
 
     def slots(self, build_time: int) -> Numbers:
-        """How many slots the inode of each takes: more if it does not fit a compact one."""
+        """How many slots the inode of each takes with its indexes: more if it does not fit a compact one."""
+        return self._inode_slots(build_time) + -(-self._chunks.counts // _INDEXES_PER_SLOT)
+
+    def put(self, slots: NDArray[np.uint8], nids: Numbers, first: int, build_time: int) -> None:
+        """Write the inodes at their nids into `slots`, of shape (n, SLOT), which begin with the nid `first`."""
+        places, size, chunks, owner = nids - first, self._inode_slots(build_time), self._chunks, self.owner
+        for dtype, slot_count in ((INODE_COMPACT, COMPACT_SLOTS), (INODE_EXTENDED, EXTENDED_SLOTS)):
+            chosen = np.flatnonzero(size == slot_count)
+            if not len(chosen):  # a number may not fit that no inode has
+                continue
+            is_extended = dtype is INODE_EXTENDED
+            inode = np.zeros(len(chosen), dtype)
+            inode["i_format"] = CHUNK_BASED << 1 | (EXTENDED if is_extended else 0)
+            inode["i_mode"] = stat.S_IFREG | owner.file_mode
+            inode["i_nlink"] = 1
+            inode["i_size"] = self.sizes[chosen]
+            inode["i_mtime"] = owner.mtime if is_extended else owner.mtime - build_time
+            inode["i_u"] = CHUNK_INDEXES | chunks.bits[chosen]
+            inode["i_ino"] = nids[chosen] & 0xFFFFFFFF
+            inode["i_uid"], inode["i_gid"] = owner.user, owner.group
+            _put(slots, inode, places[chosen])
+        begin = np.cumsum(chunks.counts) - chunks.counts
+        number = np.arange(int(chunks.counts.sum())) - np.repeat(begin, chunks.counts)
+        indexes = np.zeros(len(number), CHUNK_INDEX)
+        indexes["device_id"] = np.repeat(self.devices, chunks.counts)
+        indexes["blkaddr"] = np.repeat(self.blocks, chunks.counts) + (number << np.repeat(chunks.bits, chunks.counts))
+        copied = np.flatnonzero(self.copies)
+        last = begin[copied] + chunks.counts[copied] - 1
+        indexes["device_id"][last], indexes["blkaddr"][last] = self.own, self.copies[copied]
+        at = np.repeat((places + size) * _INDEXES_PER_SLOT, chunks.counts) + number
+        slots.reshape(-1).view(CHUNK_INDEX)[at] = indexes
+
+    def _inode_slots(self, build_time: int) -> Numbers:
         owner = self.owner
         fits = 0 <= owner.mtime - build_time <= COMPACT_MAX and max(owner.user, owner.group) <= COMPACT_OWNER_MAX
         return np.where((self.sizes <= COMPACT_MAX) & fits, COMPACT_SLOTS, EXTENDED_SLOTS)
 
-
-def put_files(slots: NDArray[np.uint8], files: FileInodes, nids: Numbers, first: int, build_time: int) -> None:
-    """Write the inodes of files at their nids into `slots`, of shape (n, SLOT), which begin with the nid `first`."""
-    size = files.slots(build_time)
-    for dtype, slot_count in ((COMPACT_FILE, COMPACT_SLOTS), (EXTENDED_FILE, EXTENDED_SLOTS)):
-        chosen = np.flatnonzero(size == slot_count)
-        if not len(chosen):
-            continue
-        sizes, own, owner = files.sizes[chosen], nids[chosen], files.owner
-        records = np.zeros(len(chosen), dtype)
-        inode, chunk = records["inode"], records["chunk"]
-        is_extended = dtype is EXTENDED_FILE
-        inode["i_format"] = CHUNK_BASED << 1 | (EXTENDED if is_extended else 0)
-        inode["i_mode"] = stat.S_IFREG | owner.file_mode
-        inode["i_nlink"] = 1
-        inode["i_size"] = sizes
-        inode["i_mtime"] = owner.mtime if is_extended else owner.mtime - build_time
-        inode["i_u"] = CHUNK_INDEXES | _chunk_bits(sizes)
-        inode["i_ino"] = own & 0xFFFFFFFF
-        inode["i_uid"], inode["i_gid"] = owner.user, owner.group
-        chunk["device_id"], chunk["blkaddr"] = files.devices[chosen], files.blocks[chosen]
-        _put(slots, records, own - first)
+    @property
+    def _chunks(self) -> Chunks:
+        return Chunks.of(self.sizes, self.copies > 0)
 
 
 def put_directories(
     slots: NDArray[np.uint8], owner: Owner, nids: Numbers, first: int, blocks: Numbers, counts: Numbers, links: Numbers
 ) -> None:
-    """Write the inodes of directories, as `put_files`. Each has `counts` blocks, from one of `blocks` on, and `links`
-    links.
+    """Write the inodes of directories, as `FileInodes.put` does. Each has `counts` blocks, from one of `blocks` on, and
+    `links` links.
     """
     records = np.zeros(len(nids), INODE_EXTENDED)
     records["i_format"] = FLAT_PLAIN << 1 | EXTENDED
@@ -112,14 +128,6 @@ def build_link(owner: Owner, nid: int, target: bytes, block: int) -> bytes:
     record["i_uid"], record["i_gid"] = owner.user, owner.group
     record["i_mtime"], record["i_nlink"] = owner.mtime, 1
     return record.tobytes() + (target if is_inline else b"")
-
-
-def _chunk_bits(sizes: Numbers) -> Numbers:
-    """The bits of the number of blocks of a chunk that has a whole file."""
-    blocks = np.maximum((sizes + BLOCK - 1) >> BLOCK_BITS, 1)
-    # frexp is exact below 2**53: the bits of blocks - 1
-    bits: Numbers = np.frexp((blocks - 1).astype(np.float64))[1].astype(np.int64)
-    return bits
 
 
 def _put(slots: NDArray[np.uint8], records: NDArray[np.void], places: Numbers) -> None:

@@ -1,9 +1,12 @@
 """The structures of an EROFS image, with the names of linux/fs/erofs/erofs_fs.h, and what their numbers mean.
 
-Blocks have 512 bytes, as those of a tar. So a member of a tar begins with a block, and one chunk is enough for a file.
+Blocks have 512 bytes, as those of a tar. So a member of a tar begins with a block, and one chunk is enough for it. Of a
+whole file the last block may have fewer bytes than 512, which the kernel does not read from a file that it has for a
+device. So its last chunk is a copy, in blocks of the image.
 
     0        1,024 zeros, the superblock, the table of devices: from block 3 on
-    meta     inodes and blocks of directories, in any order; an inode's number (nid) counts units of 32 bytes from here
+    meta     inodes, copies and blocks of directories, in any order; an inode's number (nid) counts units of 32 bytes
+             from here
 """
 
 from __future__ import annotations
@@ -102,7 +105,3 @@ INODE_EXTENDED = np.dtype(
 )
 CHUNK_INDEX = np.dtype([("advise", "<u2"), ("device_id", "<u2"), ("blkaddr", "<u4")])
 DIRENT = np.dtype([("nid", "<u8"), ("nameoff", "<u2"), ("file_type", "u1"), ("reserved", "u1")])
-
-# An inode of a file is followed by the index of its chunk, and begins and ends with a slot.
-COMPACT_FILE = np.dtype([("inode", INODE_COMPACT), ("chunk", CHUNK_INDEX), ("padding", "V24")])
-EXTENDED_FILE = np.dtype([("inode", INODE_EXTENDED), ("chunk", CHUNK_INDEX), ("padding", "V24")])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.format.erofs.directories import DirectoryEntries, EntryNames, build_directories
-from touchfs.format.erofs.inodes import DIRECTORY_SLOTS, FileInodes, Owner, put_directories, put_files
+from touchfs.format.erofs.inodes import EXTENDED_SLOTS, FileInodes, Owner, put_directories
 from touchfs.format.erofs.layout import DIRECTORY, REGULAR_FILE, SLOT, SLOTS_PER_BLOCK
 
 Numbers = NDArray[np.int64]
@@ -31,7 +31,7 @@ def build_subtree(rows: SubtreeRows, owner: Owner, first: int, block: int, above
     in the directory with the nid `above`. Raises FormatError for a name that an image cannot have.
     """
     count = len(rows.parents)
-    slots_of = np.full(count, DIRECTORY_SLOTS)
+    slots_of = np.full(count, EXTENDED_SLOTS)
     slots_of[rows.is_file] = rows.files.slots(build_time)
     nids = first + np.cumsum(slots_of) - slots_of
     inode_blocks = -(-int(slots_of.sum()) // SLOTS_PER_BLOCK)
@@ -47,6 +47,6 @@ def build_subtree(rows: SubtreeRows, owner: Owner, first: int, block: int, above
     built = build_directories(entries, nids[places], up)
     links = 2 + np.bincount(group[types == DIRECTORY], minlength=len(places))
     slots = np.zeros((inode_blocks * SLOTS_PER_BLOCK, SLOT), np.uint8)
-    put_files(slots, rows.files, nids[rows.is_file], first, build_time)
+    rows.files.put(slots, nids[rows.is_file], first, build_time)
     put_directories(slots, owner, nids[places], first, block + inode_blocks + built.first, built.blocks, links)
     return slots.tobytes() + built.data

@@ -95,7 +95,7 @@ def _index_files(dataset: Dataset, options: Options) -> Iterator[tuple[Shard | N
     for shard in {shard.path: shard for shard in dataset.shards}.values():
         if not shard.files or is_notice(shard) or shard.path in dataset.unseen:
             continue
-        yield shard, shard.catalog, CATALOG_SUFFIX
+        yield shard, shard.base_catalog, CATALOG_SUFFIX
         if may_have_items(shard):
             yield shard, items[shard.path].catalog if shard.path in items else "", suffix
     if isinstance(dataset.keys, Keys):

@@ -29,6 +29,8 @@ from touchfs.node.order.partition import check_count
 # their bytes, as blocks at the ends of chunks are fetched twice; with 16, 1.6x.
 CHUNKS = 16
 MOST_LANES = 1 << 16
+# With so many numbers of each window in a call, windows are permuted one after the other.
+NUMBERS_EACH = 1 << 10
 WORD = (1 << 64) - 1
 
 
@@ -106,20 +108,28 @@ class Windowed:
         window, within = np.divmod(inside, self._width)
         first = inside - within
         numbers, which = np.unique(window * self._lanes + lane, return_inverse=True)
-        keys = self._keys(1 + numbers)[:, which]
+        keys = self._keys(1 + numbers)
         # All windows are equally long, but for the last ones of lanes.
         lengths = np.minimum(self._width, self.size // self._lanes + (lane < self._long) - first)
-        result = np.empty_like(inside)
-        for length in np.unique(lengths).tolist():
-            its = np.flatnonzero(lengths == length)
-            result[its] = first[its] + permuted(Feistel(length, keys[:, its]), within[its])
+        # All numbers of a window have the same keys, so large windows take less time one after the other.
+        is_each = len(numbers) * NUMBERS_EACH <= len(inside)
+        groups, result = which if is_each else lengths, np.empty_like(inside)
+        for group in np.unique(groups).tolist():
+            its = np.flatnonzero(groups == group)
+            permutation = Feistel(int(lengths[its[0]]), keys[:, which[its[:1] if is_each else its]])
+            result[its] = first[its] + permuted(permutation, within[its])
         return result
 
     def _ordinals(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ordinals at places in the sequence of chunks."""
         moved = np.where(places < self._short_at + self._short, places, places + self._chunk - self._short)
         slot, inside = np.divmod(moved, self._chunk)
-        return self._chunks(slot) * self._chunk + inside
+        first, last = (int(slot.min()), int(slot.max())) if len(slot) else (0, 0)
+        if last - first < len(slot):  # they are few, as those of positions one after the other
+            slot = self._chunks(np.arange(first, last + 1))[slot - first]
+        else:
+            slot = self._chunks(slot)
+        return np.asarray(slot * self._chunk + inside, np.int64)
 
     def _places(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of ordinals in the sequence of chunks: the inverse of `_ordinals`."""

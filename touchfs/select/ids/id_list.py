@@ -1,6 +1,6 @@
 """A list of ids, sorted, in the scratch store, and which values are in it.
 
-    the parts of `touchfs.select.ids.sorting`, in order
+    the parts of `touchfs.source.scratch.sorted_ids`, in order
     u64 offset, u64 number of ids, for each part
     u64 number of ids, u64 how many more the file had, u64 kind (`Kinds`), 8s magic
     u32 CRC-32 (zlib's) of all before, which is compared when a process opens the file
@@ -23,21 +23,22 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, TouchfsError, UsageError, map_os_errors
 from touchfs.core.extent import Buffer
 from touchfs.core.names import hex_digest
 from touchfs.core.urls import shown
+from touchfs.format.packed_ids import PackedIds, hash_keys
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.trust import open_trusted_unique
-from touchfs.select.ids.packed import hash_keys
 from touchfs.select.ids.reader import Column, encode, integer_id, read_ids, suffix_of
-from touchfs.select.ids.sorting import PARTS, sorted_parts
 from touchfs.select.predicates import Kinds, Named
 from touchfs.source.data import DATA
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.sorted_ids import PARTS, sorted_parts
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, StoredFile
 
@@ -192,17 +193,17 @@ def _pieces(file: StoredFile, column: Column, digest: str, directory: str) -> It
 
 
 def _sections(file: StoredFile, column: Column, digest: str, directory: str) -> Iterator[Buffer]:
-    kind, read, count, position = Kinds.TEXT, 0, 0, 0
+    kind, read, count, position, keys = Kinds.TEXT, 0, 0, 0, hash_keys(digest.encode())
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[tuple[PackedIds, NDArray[np.uint64]]]:
         nonlocal kind, read
         for batch in read_ids(file, column):
             kind = batch.kind
             read += len(batch.ids.lengths)
-            yield batch.ids
+            yield batch.ids, batch.ids.hashes(keys)
 
     places = np.zeros((PARTS, 2), np.uint64)
-    for number, part in enumerate(sorted_parts(batches(), hash_keys(digest.encode()), directory)):
+    for number, part in enumerate(sorted_parts(batches(), directory)):
         places[number] = position, part.ids
         count += part.ids
         for piece in part.data:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent.file_object import FileObject
 from touchfs.core.extras import load_pyarrow
+from touchfs.format.packed_ids import SIZE_MAX, PackedIds
 from touchfs.limits import LIMITS
-from touchfs.select.ids.packed import SIZE_MAX, PackedIds
 from touchfs.select.predicates import Kinds
 from touchfs.source.store import StoredFile
 from touchfs.tables.values.pyarrow_errors import pyarrow_errors

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.extent import Buffer
-from touchfs.select.ids.packed import PackedIds
+from touchfs.format.packed_ids import PackedIds
 
 PARTS = 256
 _BITS = np.uint64(56)
@@ -41,16 +41,18 @@ def part_of(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (hashes >> _BITS).astype(np.int64)
 
 
-def sorted_parts(batches: Iterable[PackedIds], keys: NDArray[np.uint64], directory: str) -> Iterator[SortedPart]:
-    """Yield all parts in order. Raises OSError if the temporary file cannot be written in `directory`."""
+def sorted_parts(batches: Iterable[tuple[PackedIds, NDArray[np.uint64]]], directory: str) -> Iterator[SortedPart]:
+    """Yield all parts in order, of batches of ids and their hashes. Raises OSError if the temporary file cannot be
+    written in `directory`.
+    """
     with tempfile.TemporaryFile(dir=directory) as file:
-        runs = [_write(file, batch, keys) for batch in batches]
+        runs = [_write(file, *batch) for batch in batches]
         for part in range(PARTS):
             yield _merged([_read(file, run, part) for run in runs])
 
 
-def _write(file: IO[bytes], batch: PackedIds, keys: NDArray[np.uint64]) -> _SortedBatch:
-    ids, hashes = _distinct(batch, batch.hashes(keys))
+def _write(file: IO[bytes], batch: PackedIds, given: NDArray[np.uint64]) -> _SortedBatch:
+    ids, hashes = _distinct(batch, given)
     firsts = np.searchsorted(part_of(hashes), np.arange(PARTS + 1)).tolist()
     before = np.append(ids.starts, len(ids.data))
     offset = file.tell()
