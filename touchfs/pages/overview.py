@@ -137,7 +137,8 @@ class Overview:
         """The cards, and a line that says of which samples the texts are, if not of all. Reads these texts."""
         texts = TextStatistics.read(self.samples, most_texts, clock)
         basis = f"texts of {texts.samples:,} random samples" if texts.samples < texts.of else ""
-        return [basis] * bool(basis and (texts.lengths.counts or texts.fields)), [*self._cards(texts)]
+        shown = [*self._cards(texts, image_sizes(self.samples, clock) if most_texts else None)]
+        return [basis] * bool(basis and (texts.lengths.counts or texts.fields)), shown
 
     def place(self) -> str:
         """The kinds of its shards, and their number."""
@@ -175,7 +176,7 @@ class Overview:
         take = "" if self._choice.take is None else f"the first {self._choice.take:,}"
         yield " ".join(filter(None, [take, f"where {self._choice.where}" if self._choice.where else ""]))
 
-    def _cards(self, texts: TextStatistics) -> Iterator[Part]:
+    def _cards(self, texts: TextStatistics, sizes: Counter[ImageSize] | None) -> Iterator[Part]:
         catalogs = self.catalogs
         yield from _number_card("Duration", catalogs.durations, "s", TICKS, "duration")
         yield from _number_card("Segment length", catalogs.segment_lengths, "s", TICKS, "duration", "segments")
@@ -183,7 +184,7 @@ class Overview:
         yield from _number_card("Text", texts.lengths, "characters", fact="characters")
         yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
         yield from _files_card(catalogs.files)
-        if sizes := image_sizes(self.samples):
+        if sizes:
             yield _sizes_card(sizes)
         for name, counts in texts.fields.items():
             if name in texts.numbers and (counts is None or len(counts) > _VALUES):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -12,22 +12,22 @@ import numpy as np
 
 from touchfs.catalog.table import Table
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.sample import Sample
 from touchfs.explore.files import THUMBNAIL, thumbnail
 from touchfs.explore.page import Part, Thumbnails
 from touchfs.form.video.decoded_frames import VideoFrames
 from touchfs.media.extensions import is_image
 from touchfs.picture.shrink import fit, shrink
+from touchfs.select.selection import AnySamples
 
 _IMAGES, _LOOKED_AT, _SECONDS = 12, 50, 2.0
 # One frame a second, of which some are shown.
 _RATE, _FRAMES = Fraction(1), 6
 
 
-def first_images(samples: Iterable[Sample], clock: Callable[[], float] = monotonic) -> Iterator[Part]:
+def first_images(samples: AnySamples, clock: Callable[[], float] = monotonic) -> Iterator[Part]:
     """The first images of some samples, if they have any. Takes two seconds at most."""
     found, until = [], clock() + _SECONDS
-    for sample in islice(samples, _LOOKED_AT):
+    for sample in islice(iter(samples), _LOOKED_AT):
         name = next(filter(is_image, sample), None)
         if name is not None and (pixels := thumbnail(name, partial(sample.content, name))) is not None:
             found.append((sample.key, pixels))

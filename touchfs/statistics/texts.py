@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from touchfs.core.errors import TouchfsError
 from touchfs.dataset.sample import Sample
 from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.select.selection import AnySamples
 from touchfs.statistics.buckets import Histogram
 
 SAMPLES = 20_000
@@ -49,9 +50,7 @@ class TextStatistics:
     nulls: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def read(
-        cls, samples: Sequence[Sample], most: int = SAMPLES, clock: Callable[[], float] = monotonic
-    ) -> TextStatistics:
+    def read(cls, samples: AnySamples, most: int = SAMPLES, clock: Callable[[], float] = monotonic) -> TextStatistics:
         """Read the texts of random samples. Damaged ones have none."""
         found, total = cls(of=len(samples)), 0
         lengths, speeds = list[int](), list[int]()
