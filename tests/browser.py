@@ -85,9 +85,19 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The URLs that were asked for since then, but for data in pages."""
+        """The URLs that were asked for since then, but for data in pages, and what the page's policy refused."""
         entries = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        found = [each["params"]["request"]["url"] for each in entries if each["method"] == "Network.requestWillBeSent"]
+        told = [(each["method"], each["params"]) for each in entries]
+        refused = {
+            params["requestId"]
+            for method, params in told
+            if method == "Network.loadingFailed" and params.get("blockedReason") == "csp"
+        }
+        found = [
+            params["request"]["url"]
+            for method, params in told
+            if method == "Network.requestWillBeSent" and params["requestId"] not in refused
+        ]
         return [url for url in found if not url.startswith("data:")]
 
     def screenshot(self) -> Image.Image:
