@@ -176,23 +176,22 @@ def _kind_of(values: list[Any]) -> pyarrow.DataType | None:
 def _objects(columns: Mapping[str, pyarrow.Array], count: int) -> pyarrow.Array:
     """Rows as JSON, of columns of values as JSON. Nulls are left out."""
     arrow = load_pyarrow()
-    if not columns:
-        return arrow.array([b"{}"] * count, arrow.large_binary())
-    fields = [_join(_json(name), b": ", column) for name, column in columns.items()]
-    # Of one array, pyarrow makes an empty one.
-    inner = _join(*fields, arrow.nulls(count, arrow.large_binary()), between=b", ", nulls="skip")
-    return _join(b"{", inner, b"}")
+    binary, is_first = arrow.large_binary(), np.ones(count, bool)
+    parts = [arrow.array([b""] * count, binary)]
+    for name, column in columns.items():
+        between = arrow.array([b", ", b""], binary).take(arrow.array(is_first.astype(np.int8)))
+        parts.append(_join(between, _json(name), b": ", column).fill_null(b""))
+        is_first &= np.asarray(column.is_null())
+    return _join(b"{", *parts, b"}")
 
 
-def _join(*parts: pyarrow.Array | bytes | None, between: bytes = b"", nulls: str = "emit_null") -> pyarrow.Array:
-    """The parts of each row one after the other."""
+def _join(*parts: pyarrow.Array | bytes | None) -> pyarrow.Array:
+    """The parts of each row one after the other; null where one is."""
     import pyarrow.compute as compute
 
     arrow = load_pyarrow()
-    values = [
-        arrow.scalar(each, arrow.large_binary()) if isinstance(each, bytes) else each for each in (*parts, between)
-    ]
-    return compute.binary_join_element_wise(*values, null_handling=nulls)
+    values = (arrow.scalar(each, arrow.large_binary()) if isinstance(each, bytes) else each for each in (*parts, b""))
+    return compute.binary_join_element_wise(*values)
 
 
 def encode_key(key: str) -> bytes:
