@@ -9,6 +9,7 @@ row has neither a text nor a field. Columns of bytes are left out.
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -40,6 +41,8 @@ KEY_COLUMNS = ("key", "__key__", "id")
 _BATCH_BYTES = 1 << 24
 _BATCH_ROWS = 1 << 14
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+# NaN and the infinities are texts, as `json_values` has them.
+_decode = json.JSONDecoder(parse_constant=str).decode
 
 
 class OverlayColumns(NamedTuple):
@@ -341,7 +344,9 @@ class _JsonLines:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line, parse_constant=_NOT_FINITE.__getitem__)
+                row = _decode(
+                    (line if number > 1 else line.removeprefix(codecs.BOM_UTF8)).decode("utf-8", "surrogatepass")
+                )
             except (ValueError, RecursionError) as error:
                 raise FormatError(f"line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
@@ -349,8 +354,6 @@ class _JsonLines:
             yield row, len(line)
 
 
-# As `json_values` has them
-_NOT_FINITE = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
 _READERS: Mapping[str, Callable[[StoredFile, str | None], _Parquet | _JsonLines]] = {
     ".parquet": _Parquet,
     ".jsonl": _JsonLines,
