@@ -141,8 +141,7 @@ def open_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
 
     Raises UsageError, FormatError and the errors of its store.
     """
-    scratch = Scratch.configured()
-    name = hex_digest(json.dumps([_VERSION, suffix_of(file.path), digest, column]).encode())
+    scratch, name = Scratch.configured(), _stored_name(file.path, column, digest)
     for is_last in (False, True):
         stored = scratch.make(name, _pieces(file, column, digest, scratch.directory))
         try:
@@ -154,6 +153,15 @@ def open_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
             with map_os_errors(stored.path):
                 scratch.remove([stored.path])
     raise AssertionError
+
+
+def is_read(path: str, column: str | None, digest: str) -> bool:
+    """True if the overlay at a path is in the scratch store, so nothing is wrong with it."""
+    return Scratch.configured().find(_stored_name(path, column, digest)) is not None
+
+
+def _stored_name(path: str, column: str | None, digest: str) -> str:
+    return hex_digest(json.dumps([_VERSION, suffix_of(path), digest, column]).encode())
 
 
 def read_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
