@@ -108,9 +108,7 @@ def test_the_kernel_shows_what_fuse_shows(tmp_path, seed):
 
 def test_a_shar_has_what_is_in_its_tars(tmp_path):
     speech = Path(__file__).parent.parent / "data" / "speech"
-    subprocess.run(
-        [TOUCHFS, "pack", "shar", speech / "speech.jsonl", tmp_path / "shar"], check=True, capture_output=True
-    )
+    assert touchfs("pack", "shar", speech / "speech.jsonl", tmp_path / "shar").returncode == 0
     with by_daemon(tmp_path / "shar", tmp_path / "fuse") as fuse:
         expected = shown(fuse, "shards")
     done = touchfs("mount", "--kernel", tmp_path / "shar", tmp_path / "kernel")
