@@ -110,7 +110,8 @@ def test_a_tar_without_samples_is_an_empty_directory(tmp_path):
 
 
 def test_fields_of_a_shar_that_are_tars(tmp_path):
-    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", tmp_path / "shar", "--num-utt-per-shard", "6"]
+    options = ("--num-utt-per-shard", "6", "--jobs", "1")
+    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", tmp_path / "shar", *options]
     subprocess.run(run, check=True, capture_output=True)
     dataset, plan, data = image_of(tmp_path / "shar")
     assert {Path(device.path).suffix for device in plan.devices} == {".tar"}

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from conformance import check_reads
 from parquet_files import nested_table, written
+from variants import with_variants
 
 from touchfs.core.errors import ChangedError, FormatError
 from touchfs.core.extent import Extent
@@ -118,18 +120,21 @@ def read_elsewhere(path: Path, rows: int, window: int) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("window", [10_000, 4 * 10**6])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"codec": "zstd"},
-        {"codec": "zstd", "pages": ("1.0", False, True)},
-        {"column_encoding": {"a": "DELTA_LENGTH_BYTE_ARRAY"}},
-    ],
-    ids=["pages", "dictionary", "decoded"],
-)
-def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, options: dict[str, Any], window: int) -> None:
+# What is kept: pages, pages and their dictionary, or cells.
+KEPT = {
+    "pages": {"codec": "zstd"},
+    "dictionary": {"codec": "zstd", "pages": ("1.0", False, True)},
+    "cells": {"column_encoding": {"a": "DELTA_LENGTH_BYTE_ARRAY"}},
+}
+SMALL, LARGE = 10_000, 4 * 10**6
+FIRST = {("pages", SMALL), ("dictionary", LARGE), ("cells", SMALL)}
+
+
+@pytest.mark.parametrize("pair", with_variants(product(KEPT, (SMALL, LARGE)), lambda pair: pair in FIRST), ids=str)
+def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, pair: tuple[str, int]) -> None:
     """Nor does it read the file: that is another one by now, which only its times do not tell."""
+    kept, window = pair
+    options: dict[str, Any] = KEPT[kept]
     cells, path = [np.random.default_rng(i).bytes(90_000) for i in range(40)], tmp_path / "x.parquet"
     path.write_bytes(written(pa.table({"a": cells}), **options))
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
