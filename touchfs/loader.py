@@ -122,6 +122,7 @@ class BatchLoader:
             "tail": self.batches.tail,
             "order": self._order,
             **({"stages": self._stages} if self._stages else {}),
+            **self._node.mark(self._epoch, read_stages(Saved({"stages": self._stages})), self._position),
         }
 
     def load_state_dict(self, state: State, extend: bool = False) -> None:
@@ -151,6 +152,7 @@ class BatchLoader:
         stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
         self._node.left_of(epoch, read_stages(Saved({"stages": stages})))  # or refuse it here
         position = saved.integer("position", self._size(epoch, stages))
+        self._node.recall(saved)
         self._epoch, self._position, self._stages = epoch, position, stages
         self._has_begun, self._untaken = False, 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from node.test_length_batches import leaf
 
-from touchfs.core.errors import UsageError
-from touchfs.core.token import from_json, to_json
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, from_json, to_json
+from touchfs.loader import BatchLoader
 from touchfs.node import (
     LazyFilter,
     LazyGlobalShuffle,
@@ -280,6 +281,72 @@ def test_a_mixture_by_length_goes_on_anywhere(given: Any, data: st.DataObject, r
     again = by_length(lengths, weights)
     again.load_state_dict(again.begin(1).state())
     assert list(again) == epochs[1]
+
+
+@pytest.mark.parametrize("how", ["one", "ranks", "merged", "loader", "after an epoch"])
+def test_a_state_of_a_mixture_by_length_goes_on_without_the_lengths_before_it(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [[1 + number * 7 % 40 for number in range(15_000)], [1 + number * 3 % 25 for number in range(9_000)]]
+    weights: dict[int, list[float]] = {0: [2, 1], 10_000: [1, 1]}
+    ranks = 2 if how in ("ranks", "merged") else 1
+    nodes = [by_length(data, weights, rank=rank, world_size=ranks) for rank in range(ranks)]
+    count = (25_000 if how == "after an epoch" else 20_000) // ranks
+    loader: Any
+    states: list[State] = []
+    if how == "loader":
+        loader = BatchLoader(nodes[0], 100, 0, 1, 0, list, {})
+        list(islice(loader, 200))
+        states.append(loader.state_dict())
+    for node in nodes if how != "loader" else ():
+        passes = chain.from_iterable(node for _ in range(2))
+        for _ in islice(passes, count):
+            pass
+        states.append(from_json(to_json(collect_state_dict(node))))
+    whole = by_length(data, weights)
+    after = list(islice(chain(whole, whole), count * ranks, count * ranks + 300))
+    asked = 0
+    lengths_at = LazyIndexedManifestIterator.lengths_at
+
+    def counted(self: Any, ordinals: Any, *arguments: Any) -> Any:
+        nonlocal asked
+        asked += len(ordinals)
+        return lengths_at(self, ordinals, *arguments)
+
+    monkeypatch.setattr(LazyIndexedManifestIterator, "lengths_at", counted)
+    again = [by_length(data, weights, rank=rank, world_size=ranks) for rank in range(ranks)]
+    if how == "merged":
+        states, again = [merge_states(states)], [by_length(data, weights)]
+    asked = 0
+    if how == "loader":
+        loader = BatchLoader(again[0], 100, 0, 1, 0, list, {})
+        loader.load_state_dict(from_json(to_json(states[0])))
+        assert list(chain.from_iterable(islice(loader, 3))) == after
+    else:
+        for node, state in zip(again, states, strict=True):
+            restore_state_dict(node, state)
+        parts = [list(islice(node, 300 // len(again))) for node in again]
+        assert [sample for step in zip(*parts, strict=True) for sample in step] == after
+    assert asked < 12_000 * len(again)
+
+
+def test_a_state_of_a_mixture_by_length_without_them_goes_on_too() -> None:
+    whole = by_length([[5, 9] * 3000, [4] * 3000], {0: [1, 1]})
+    list(islice(pairs := iter(whole), 7000))
+    state = collect_state_dict(whole)
+    del state["state"]["taken"]
+    again = by_length([[5, 9] * 3000, [4] * 3000], {0: [1, 1]})
+    restore_state_dict(again, state)
+    assert list(again) == list(pairs)
+
+
+@pytest.mark.parametrize("taken", [{"counts": [4096], "lengths": [0, 0]}, {"counts": [1, 2], "lengths": [0, 0]}, None])
+def test_a_damaged_state_of_a_mixture_by_length_is_refused(taken: Any) -> None:
+    node = by_length([[5, 9], [4]], {0: [1, 1]})
+    state = collect_state_dict(node)
+    state["state"]["taken"] = taken
+    with pytest.raises(FormatError, match=r"taken (does not fit 2 sources|must be an object).*damaged"):
+        restore_state_dict(node, state)
 
 
 def test_samples_of_one_length_come_as_often_as_by_number() -> None:

@@ -121,6 +121,13 @@ class OrderedNode(PartitionedNode):
             raise FormatError(_DAMAGED)
         return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
 
+    def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
+        """Return fields for a state at a position of what stages left of an epoch, by which it is restored at once."""
+        return {}
+
+    def recall(self, saved: Saved) -> None:
+        """Use the fields of `mark` in a `saved` state, if it has them. Raises FormatError."""
+
     def advanced(self, saved: Saved, count: int) -> State:
         """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
         self._check(saved, _OF_DATA)

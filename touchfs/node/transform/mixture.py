@@ -6,7 +6,7 @@ and its state is one position. The k-th sample of a source is the k-th of its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -24,8 +24,8 @@ from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
-from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK
-from touchfs.node.order.length_schedule import LengthSchedule
+from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK, AnyStage, Epoch
+from touchfs.node.order.length_schedule import LengthSchedule, read_taken
 from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.schedule import Schedule, Weights
@@ -46,8 +46,8 @@ class LazyMixture(SourcesNode, OrderedNode):
     an epoch ends where a source has no more samples, and all of them begin the next one.
 
     With `by="seconds"` or `by="tokens"` weights are of length: at every position each source has had its share of that,
-    to within one sample. Where that is depends on the lengths of all samples before, which the index knows: about 4 s
-    for a million of them when a pass resumes. Its sources repeat.
+    to within one sample. Where that is depends on the lengths of all samples before, which the index knows. A state
+    holds what each source has had; to begin anywhere else takes about 4 s for a million of them. Its sources repeat.
 
     `rank`, `world_size`, `partition`, `tail` and `global_batch` are as for a `LazyGlobalShuffle`. Raises UsageError for
     a source that is empty, one rank's part, or without an order of its own: samples of datasets, shuffled or not, and
@@ -92,6 +92,26 @@ class LazyMixture(SourcesNode, OrderedNode):
     def iteration(self, epoch: int, saved: Saved) -> MixtureIteration:
         self._before(epoch)
         return MixtureIteration(self, epoch, saved)
+
+    def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
+        if isinstance(self._schedule, LengthSchedule):  # it may be that others compute the positions
+            self._schedule.at(np.array([self._in_schedule(epoch, left := self.left_of(epoch, stages), position)]))
+            return self.mark_of(epoch, left, position)
+        return {}
+
+    def mark_of(self, epoch: int, left: Epoch, position: int) -> State:
+        """Return what sources had near a position of what is `left` of an epoch, as far as that is computed."""
+        if not isinstance(self._schedule, LengthSchedule):
+            return {}
+        return {"taken": self._schedule.remembered(self._in_schedule(epoch, left, position)).as_json()}
+
+    def recall(self, saved: Saved) -> None:
+        if isinstance(self._schedule, LengthSchedule) and saved.has("taken"):
+            self._schedule.remember(read_taken(saved.child("taken"), len(self.sources)))
+
+    def _in_schedule(self, epoch: int, left: Epoch, position: int) -> int:
+        inside = left.ordinals(np.array([position]))[0] if position < left.size else self.order.size
+        return self._before(epoch) + int(inside)
 
     def _before(self, epoch: int) -> int:
         """Return how many positions of the schedule are before an epoch. Raises UsageError for too many."""
@@ -188,6 +208,15 @@ class MixtureIteration(OrderIteration):
     """Computes the tokens of many positions at a time."""
 
     node: LazyMixture
+
+    def __init__(self, node: LazyMixture, epoch: int, saved: Saved) -> None:
+        node.recall(saved)
+        super().__init__(node, epoch, saved)
+
+    def position(self) -> State:
+        own, size = self.own, self.size
+        next_one = self._part.positions(np.array([own]), size)[0] if own < self._part.count(size) else size
+        return {**super().position(), **self.node.mark_of(self.epoch, self._left, int(next_one))}
 
     def walk(self) -> Iterator[Pair]:
         count = FIRST_BLOCK
