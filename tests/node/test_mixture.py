@@ -194,6 +194,56 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
             restore_state_dict(node, state)
 
 
+@pytest.mark.parametrize("end", ["repeat", "stop", "tokens"])
+def test_a_state_goes_on_by_other_weights_from_there_on(end: str) -> None:
+    def made(weights: Any, **options: Any) -> LazyMixture:
+        if end == "tokens":
+            return by_length([[3] * 50, [1, 2] * 10], weights, **options)
+        return mixture([50, 20], weights, 1, end, **options)
+
+    old, other, new = {0: [3, 1]}, {0: [1, 2]}, {0: [3, 1], 31: [1, 2], 40: [2, 1]}
+    came = list(islice(node := made(old), 31))
+    state = from_json(to_json(collect_state_dict(node)))
+    with pytest.raises(UsageError, match=r"saved with (weights|length) = .*extend=True|saved with length"):
+        restore_state_dict(made(new), state)
+    with pytest.raises(UsageError, match=r"31 samples of .* stay: give weights=\{0: \[3, 1\], 31: \[1, 2\]\}"):
+        restore_state_dict(made(other), state, extend=True)
+    with pytest.warns(UserWarning, match="what has come of the mixture stays, and it goes on by the weights that hold"):
+        restore_state_dict(again := made(new), state, extend=True)
+    assert came + list(again) == list(made(new))
+    # A later state of it needs no more.
+    came = list(islice(node := made(new), 45))
+    restore_state_dict(again := made(new), collect_state_dict(node))
+    assert came + list(again) == list(made(new))
+
+
+def test_ranks_go_on_by_other_weights_after_the_last_sample_of_any() -> None:
+    nodes = [mixture([50, 20], [3, 1], 1, "repeat", rank=rank, world_size=2) for rank in range(2)]
+    came = [item for node, count in zip(nodes, (7, 12), strict=True) for item in islice(node, count)]
+    state = merge_states(list(map(collect_state_dict, nodes)))
+    with pytest.raises(UsageError, match="merge those of all with merge_states"):
+        restore_state_dict(mixture([50, 20], [1, 1], 1, "repeat"), collect_state_dict(nodes[1]), extend=True)
+    with pytest.raises(UsageError, match=r"24 samples of .*give weights=\{0: \[3, 1\], 24: \[1, 1\]\}"):
+        restore_state_dict(mixture([50, 20], {0: [3, 1], 23: [1, 1]}, 1, "repeat"), state, extend=True)
+    node = mixture([50, 20], new := {0: [3, 1], 24: [1, 1]}, 1, "repeat")
+    with pytest.warns(UserWarning, match="goes on by the weights"):
+        restore_state_dict(node, state, extend=True)
+    assert sorted(came + list(node)) == sorted(mixture([50, 20], new, 1, "repeat"))
+
+
+def test_a_loader_goes_on_by_other_weights() -> None:
+    def made(weights: Any) -> Any:
+        return BatchLoader(mixture([50, 20], weights, 1, "repeat"), 8, 0, 1, 0, list, {})
+
+    first = made([3, 1])
+    came = list(islice(first, 3))
+    with pytest.raises(UsageError, match="if only weights changed, load_state_dict"):
+        made({0: [3, 1], 24: [1, 1]}).load_state_dict(first.state_dict())
+    with pytest.warns(UserWarning, match="goes on by the weights"):
+        (again := made({0: [3, 1], 24: [1, 1]})).load_state_dict(first.state_dict(), extend=True)
+    assert came + list(again) == list(made({0: [3, 1], 24: [1, 1]}))
+
+
 @pytest.mark.parametrize(
     ("sources", "options", "why"),
     [

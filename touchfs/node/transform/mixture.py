@@ -6,6 +6,7 @@ and its state is one position. The k-th sample of a source is the k-th of its ow
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -14,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.measure import UNKNOWN, check_measure, unknown_length
 from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
@@ -24,10 +25,11 @@ from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
-from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK, AnyStage, Epoch
+from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK, AnyStage, Epoch, LeftByRanks, WholeEpoch, read_stages
 from touchfs.node.order.length_schedule import LengthSchedule, read_taken
 from touchfs.node.order.order import Order
-from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration, merged_of_ranks
+from touchfs.node.order.remainder import Remainder, Stage
 from touchfs.node.order.schedule import Schedule, Weights
 from touchfs.node.transform.mapper import mapped_order
 
@@ -192,6 +194,32 @@ class LazyMixture(SourcesNode, OrderedNode):
             "data": list(map(describe, self.sources)),
         }
 
+    def goes_on_with_other(self, name: str) -> bool:
+        return name == "weights"
+
+    def extended(self, saved: Saved) -> State:
+        """Return `saved` as a state of these weights, if all that has come did so by the same ones.
+
+        Raises UsageError for other sources, and for weights that were others before.
+        """
+        here = self.config()
+        self._check(saved, list(here))
+        here, there = self.config(), saved.child("config").fields()  # with the seeds of the state
+        if there == here or any(there[name] != here[name] for name in here if name not in ("weights", "length")):
+            return super().extended(saved)
+        state = merged_of_ranks(self, saved)
+        came = self._before(saved.integer("epoch")) + _came(Saved(state, saved.where))
+        stretches = [_until(came, config["weights"], saved.where) for config in (there, here)]
+        if stretches[0] != stretches[1]:
+            weights = self.schedule.weights
+            now = max(start for start in weights if start <= came)
+            later = {max(start, came): list(shares) for start, shares in weights.items() if start >= now}
+            raise UsageError(
+                f"{saved.where}: {came} samples of the mixture have come by other weights, and stay: give "
+                f"weights={stretches[0] | later}"
+            )
+        return {**state, "config": here}
+
     def described(self) -> list[Any]:
         return self.sources
 
@@ -225,6 +253,30 @@ class MixtureIteration(OrderIteration):
                 self.own += 1
                 yield self.node.pair_of(token)
             count = min(count * 4, BLOCK)
+
+
+def _came(saved: Saved) -> int:
+    """Return the position of an epoch from which on nothing has come."""
+    size = saved.child("config").integer("length")
+    left: Epoch = WholeEpoch(size, None)
+    for stage in read_stages(saved):
+        if not isinstance(stage, Stage):
+            raise FormatError(f"{saved.where} has other data before: it is not a state of a mixture, or damaged")
+        left = LeftByRanks(left, Remainder(left.size, stage))
+    first, behind = saved.integer("position", left.size), size - left.size
+
+    def is_behind_all(number: int) -> bool:
+        return int(left.ordinals(np.array([number]))[0]) == number + behind
+
+    return behind + first + bisect_left(range(first, left.size), True, key=is_behind_all)
+
+
+def _until(end: int, weights: Any, where: str) -> dict[int, list[int]]:
+    """Return the weights in a `config` that hold before a position. Raises FormatError."""
+    try:
+        return {int(start): list(shares) for start, shares in weights if start < end}
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{where}.config.weights are no weights: the state is damaged") from error
 
 
 def _in_order(source: Any) -> OrderedNode:
