@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import random
+import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +87,29 @@ def test_a_global_shuffle_fetches_exact_ranges_once_blocks_are_evicted_unread(
     in_order = sum(fetched(far, samples) for _ in range(2)) / 2
     assert in_order < 1.3
     assert not TURNOVER.is_wasteful
+
+
+# A pass of a loader, whose workers read every other batch each.
+LOADER = """
+import sys, touchfs
+def data(sample): return sample["bin"]
+samples = touchfs.open(sys.argv[1]).shuffle(3, window=int(sys.argv[2])).map(data).prefetch(16, 8)
+print(sum(len(each) for batch in samples.loader(64, int(sys.argv[3]), collate_fn=list) for each in batch))
+"""
+
+
+def test_two_workers_fetch_together_what_one_would(far: RangeServer, samples: DatasetSamples) -> None:
+    """Both need each block of a window, and have one scratch store."""
+    urls = f"{far.url}/t-{{0..{SHARDS - 1}}}.tar"
+    moved = []
+    for workers in (1, 2):
+        far.ranges.clear()
+        command = [sys.executable, "-W", "ignore", "-c", LOADER, urls, str(TOTAL // 10), str(workers)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        assert int(done.stdout) == TOTAL * SIZE
+        moved.append(sum(stop - start for _, start, stop in far.ranges))
+        shutil.rmtree(os.environ["TOUCHFS_SCRATCH_DIR"])
+    assert moved[1] < 1.1 * moved[0]
 
 
 @pytest.mark.variant

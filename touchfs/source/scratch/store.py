@@ -4,6 +4,7 @@
     <32 hex digits>.value            a small value: a header with a checksum, and the bytes
     .touchfs-tmp-<either of these>   being written; its size includes the space reserved for it
     .touchfs-scratch.lock            locked while a process reserves room or removes files; holds the account
+    .touchfs-scratch.claims          a byte of it is locked for each value that a process fetches (`claims.py`)
 
 Any number of processes share the store. File locks end with the process that holds them. A writer holds an exclusive
 lock (flock) on its file, so an unfinished file that can be locked was left by a killed process. The next writer removes
