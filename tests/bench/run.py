@@ -30,6 +30,7 @@ BENCHMARKS = (
     "lance_caches",
     "nodes",
     "orders",
+    "id_lists",
     "training",
     "control_files",
     "fleet",

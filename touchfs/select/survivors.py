@@ -31,6 +31,7 @@ import platformdirs
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, NotFoundError, UntrustedError, UnwritableError, UsageError, map_os_errors
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, spell_field
@@ -53,6 +54,8 @@ _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
 _SMALL_SAMPLES = 1 << 32
 # Samples evaluated between two reports of progress: some milliseconds if their facts are cached.
 _STEP_SAMPLES = 1 << 12
+# And keys that are looked up together: 30 MB of them.
+_STEP_KEYS = 1 << 19
 _KEPT = 100
 # The fields that a sample may have besides those of its .json.
 _FIELDS = "key, shard, ordinal, segment, size.EXT, text, duration, rate, channels, coding or a text file as cls"
@@ -90,6 +93,11 @@ class Filterable(Protocol):
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         """Yield the facts of each sample in [start, stop)."""
+        ...
+
+    def keys(self, start: int, stop: int) -> Iterator[PackedBytes]:
+        """Yield the keys of the samples in [start, stop), in batches."""
+        ...
 
 
 def survivors_directory(beside: str | None = None) -> str:
@@ -200,19 +208,27 @@ def _build(
     counts, kinds, survived, digest = [0] * len(fields), [Kinds(0)] * len(fields), 0, _hash(b"")
     progress(0, total)
     file.write(bytes(HEADER.size))
-    for start in range(0, total, _STEP_SAMPLES):
-        stop, kept = min(start + _STEP_SAMPLES, total), []
-        for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
-            for i, get in enumerate(fields):
-                if found := kinds_of(get(facts)):
-                    counts[i] += 1
-                    kinds[i] |= found
-            if where.matches(facts):
-                kept.append(position)
-        piece = np.array(kept, dtype).tobytes()
+    step = _STEP_SAMPLES if where.of_keys is None else _STEP_KEYS
+    for start in range(0, total, step):
+        stop = min(start + step, total)
+        if where.of_keys is not None:  # no other field is tested, and each sample has a key
+            passed = np.concatenate([*map(where.of_keys, samples.keys(start, stop))])
+            positions = start + np.flatnonzero(passed)
+            counts, kinds = [stop], [Kinds.TEXT]
+        else:
+            kept = []
+            for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
+                for i, get in enumerate(fields):
+                    if found := kinds_of(get(facts)):
+                        counts[i] += 1
+                        kinds[i] |= found
+                if where.matches(facts):
+                    kept.append(position)
+            positions = np.array(kept, np.int64)
+        piece = positions.astype(dtype).tobytes()
         file.write(piece)
         digest.update(piece)
-        survived += len(kept)
+        survived += len(positions)
         progress(stop, total)
     piece = np.array(counts, _COUNT).tobytes()
     file.write(piece)
