@@ -33,6 +33,7 @@ from touchfs.catalog.table_builder import encode_key
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, TouchfsError, UsageError, map_os_errors
 from touchfs.core.extent import Buffer
+from touchfs.core.jobs import one_ahead
 from touchfs.core.names import hex_digest
 from touchfs.core.packed_bytes import PackedBytes
 from touchfs.core.urls import shown
@@ -257,7 +258,7 @@ def _sections(file: StoredFile, column: Column, digest: str, directory: str) -> 
     places = np.zeros((PARTS, 2), np.uint64)
     with tempfile.TemporaryFile(dir=directory) as temporary:
         sorter = EntrySorter(temporary, hash_keys(digest.encode()))
-        for batch in read_ids(file, column):
+        for batch in one_ahead(read_ids(file, column)):
             kind, ids = batch.kind, batch.ids.narrowed()
             sorter.add(ids, position)
             count += len(ids.lengths)
