@@ -98,18 +98,22 @@ print(sum(len(each) for batch in samples.loader(64, int(sys.argv[3]), collate_fn
 """
 
 
+@pytest.mark.parametrize("samples", [SHARDS], indirect=True)
 def test_two_workers_fetch_together_what_one_would(far: RangeServer, samples: DatasetSamples) -> None:
-    """Both need each block of a window, and have one scratch store."""
-    urls = f"{far.url}/t-{{0..{SHARDS - 1}}}.tar"
+    """Both need each block of a window, and have one scratch store: each by itself would make it 1.6 times as much.
+
+    On a busy machine one of them is at times so far ahead that the other fetches a block again.
+    """
+    urls, total = samples.dataset.source, len(samples)
     moved = []
     for workers in (1, 2):
         far.ranges.clear()
-        command = [sys.executable, "-W", "ignore", "-c", LOADER, urls, str(TOTAL // 10), str(workers)]
+        command = [sys.executable, "-W", "ignore", "-c", LOADER, urls, str(total // 10), str(workers)]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-        assert int(done.stdout) == TOTAL * SIZE
+        assert int(done.stdout) == total * SIZE
         moved.append(sum(stop - start for _, start, stop in far.ranges))
         shutil.rmtree(os.environ["TOUCHFS_SCRATCH_DIR"])
-    assert moved[1] < 1.1 * moved[0]
+    assert moved[1] < 1.35 * moved[0]
 
 
 @pytest.mark.variant

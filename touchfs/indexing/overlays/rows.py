@@ -24,7 +24,8 @@ from touchfs.core.errors import FormatError, MissingColumnError, UsageError
 from touchfs.core.extent.file_object import FileObject
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.names import distinct
-from touchfs.format.packed_ids import SIZE_MAX, PackedIds
+from touchfs.core.packed_bytes import PackedBytes
+from touchfs.format.id_hashes import SIZE_MAX
 from touchfs.limits import LIMITS
 from touchfs.source.store import StoredFile
 from touchfs.tables.values.pyarrow_errors import pyarrow_errors
@@ -57,7 +58,7 @@ class OverlayColumns(NamedTuple):
 class OverlayBatch(NamedTuple):
     """Some rows: their keys, and columns of bytes: of keys, of JSON, and of the text of each column that has texts."""
 
-    keys: PackedIds
+    keys: PackedBytes
     columns: list[pyarrow.Array]
 
 
@@ -110,11 +111,11 @@ class _ColumnBytes(NamedTuple):
     text: pyarrow.Array
 
 
-def packed(values: pyarrow.Array) -> PackedIds:
-    """An array of bytes without nulls as ids."""
+def packed(values: pyarrow.Array) -> PackedBytes:
+    """An array of bytes without nulls."""
     _, offsets, data = values.buffers()
     starts = np.frombuffer(offsets, np.int64, len(values) + 1, 8 * values.offset)
-    return PackedIds(np.frombuffer(data or b"", np.uint8), starts[:-1], np.diff(starts))
+    return PackedBytes(np.frombuffer(data or b"", np.uint8), starts[:-1], np.diff(starts))
 
 
 def _keys(keys: pyarrow.Array | list[Any], first: int) -> pyarrow.Array:
