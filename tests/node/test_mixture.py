@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from touchfs.node import (
     share_of,
     state_at,
 )
+from touchfs.node.order import length_schedule
 from touchfs.node.order.schedule import PERIOD_MAX, Schedule
 
 WEIGHT = st.integers(0, 9) | st.sampled_from([0.1, 0.5, 0.25, 1 / 3, 2.5])
@@ -274,11 +276,21 @@ def test_what_makes_no_mixture_is_refused(sources: list[Any], options: dict[str,
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
 
 
+@contextmanager
+def short_spans() -> Iterator[None]:
+    """An epoch of small sources has several spans then: of 4,096 positions it has a part of one, which takes 1 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        for size in ("SPAN", "BLOCK"):
+            patch.setattr(length_schedule, size, 16)
+        yield
+
+
 def by_length(data: list[list[int]], weights: dict[int, list[float]], **options: Any) -> LazyMixture:
     sources = [leaf(lengths, shuffle=True, seed=which) for which, lengths in enumerate(data)]
     return LazyMixture(*sources, weights=weights, by="tokens", **options)
 
 
+@short_spans()
 @given(schedules(), st.data())
 def test_every_source_has_its_share_of_tokens_to_within_one_sample(given: Any, data: st.DataObject) -> None:
     count, weights = given
@@ -303,6 +315,7 @@ def of_sources(mixture: LazyMixture) -> list[tuple[int, Any]]:
     return [(cast("tuple[int, Any]", token)[0], make()) for token, make in mixture.pairs()]
 
 
+@short_spans()
 @given(schedules(), st.data(), st.sampled_from([1, 2, 3]), st.integers(0, 90))
 def test_a_mixture_by_length_goes_on_anywhere(given: Any, data: st.DataObject, ranks: int, taken: int) -> None:
     count, weights = given
