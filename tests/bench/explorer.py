@@ -19,7 +19,7 @@ import numpy as np
 from harness import TOUCHFS, at_most, interleaved, make_shards, own_cache_and_state, report, run
 
 sys.path.append(str(Path(__file__).parent.parent))
-from waiting import wait_until  # noqa: E402
+from waiting import wait_until
 
 SHARDS, SAMPLES, AUDIO = 10, 100_000, 320_000
 ROUNDS, GETS = 5, 400
