@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from harness import TOUCHFS, at_most, interleaved, make_shards, own_cache_and_state, report, run
+
+sys.path.append(str(Path(__file__).parent.parent))
+from waiting import wait_until
 
 SHARDS, SAMPLES, AUDIO = 10, 100_000, 320_000
 ROUNDS, GETS = 5, 400
@@ -110,8 +114,7 @@ def main() -> None:
             for name, value in took.items()
         ]
         with serving(shards) as port:
-            while b"data-counting" in ask(port, "/"):
-                time.sleep(0.1)
+            wait_until(lambda: b"data-counting" not in ask(port, "/"))
             lists = {name: lambda query=query: seconds(port, f"/-/samples?{query}") for name, query in LISTS.items()}
             for name, value in interleaved(lists, ROUNDS).items():
                 rows.append((name, f"{1000 * value:.0f} ms", at_most(1000 * value, 100, " ms")))

@@ -24,17 +24,17 @@ from touchfs.media.slices.read_slice import read_slice
 from touchfs.picture.shrink import bounds
 from touchfs.picture.sketch import Sketch
 
-_MOST_BYTES = 1 << 27
+MOST_BYTES = 1 << 27
 _BLOCK_BYTES = 1 << 22
 _WHOLE_SECONDS, _FIRST_SECONDS = 120, 60
-# Sound that a page of HTML has in it.
+# SoundFacts that a page of HTML has in it.
 _PLAYED_SECONDS, _PLAYED_BYTES = 30, 2_000_000
 _CHANNELS = {1: "mono", 2: "stereo"}
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class SoundFacts:
     """What a recording is. `drawn` seconds of it are in its picture, `remark` says how."""
 
     facts: str
@@ -45,11 +45,11 @@ class Sound:
     remark: str
 
 
-def describe(content: Content, pool: DecodePool, most_bytes: int = _MOST_BYTES) -> Sound:
+def describe(content: Content, pool: DecodePool, most_bytes: int = MOST_BYTES) -> SoundFacts:
     """Say what a recording is, and how `draw` draws it. Raises as `draw`."""
     info = probe(content, pool)
     frames, remark = _drawn(info, most_bytes)
-    return Sound(_format(info), info.rate, info.channels, info.seconds, frames / info.rate, remark)
+    return SoundFacts(_format(info), info.rate, info.channels, info.seconds, frames / info.rate, remark)
 
 
 def _drawn(info: MediaInfo, most_bytes: int) -> tuple[int, str]:
@@ -57,7 +57,7 @@ def _drawn(info: MediaInfo, most_bytes: int) -> tuple[int, str]:
     if info.is_plain_pcm:
         is_sampled = info.frames * info.frame_size > most_bytes
         return info.frames, "sampled: a part of each column is read" if is_sampled else ""
-    drawn = _frames_drawn(info)
+    drawn = frames_drawn(info)
     return drawn, f"the first {drawn / info.rate:.0f} s of {format_seconds(info.seconds)}" * (drawn < info.frames)
 
 
@@ -68,7 +68,7 @@ def draw(
     limits: Limits = LIMITS,
     played_seconds: float = 0,
     pool: DecodePool | None = None,
-    most_bytes: int = _MOST_BYTES,
+    most_bytes: int = MOST_BYTES,
 ) -> Recording:
     """Draw a recording in so many columns; with its sound as WAV, if that has at most `played_seconds`. Of PCM at most
     `most_bytes` are read.
@@ -91,9 +91,10 @@ def draw(
     return Recording(name, _facts(info, sketch), sketch, info.rate, info.seconds, drawn / info.rate, remark, wav)
 
 
-def _frames_drawn(info: MediaInfo) -> int:
+def frames_drawn(info: MediaInfo) -> int:
+    """How many frames of a recording that is decoded are in its picture."""
     seconds = info.seconds if info.seconds <= _WHOLE_SECONDS else _FIRST_SECONDS
-    return min(info.frames, int(seconds * info.rate) + 1, _MOST_BYTES // (_FLOAT_BYTES * info.channels))
+    return min(info.frames, int(seconds * info.rate) + 1, MOST_BYTES // (_FLOAT_BYTES * info.channels))
 
 
 def _draw_pcm(sketch: Sketch, content: Content, info: MediaInfo, pool: DecodePool, most_bytes: int) -> None:

@@ -22,7 +22,7 @@ from touchfs.pages.overview import INDEXED_BYTES, Overview, title_of
 from touchfs.posix.threads import start_thread
 
 # The first look at a small dataset has its statistics, too.
-_PATIENCE_SECONDS = 0.15
+_PATIENCE_SECONDS = 0.05
 # A list waits so long for the first shards of a dataset that was never indexed.
 _FIRST_SECONDS = 2.0
 _ADVICE = "others are indexed when somebody looks into them"

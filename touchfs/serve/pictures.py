@@ -1,6 +1,6 @@
 """Pictures of files of the tree, drawn when a browser asks for them, and kept in the scratch store.
 
-Few are drawn at a time, by decoders that nothing else uses, and few requests wait for that: so files are served
+Few are drawn at a time, by processes that nothing else uses, and few requests wait for that: so files are served
 meanwhile as if nothing were drawn.
 """
 
@@ -18,14 +18,18 @@ from touchfs.core.errors import FormatError, SourceError, UsageError
 from touchfs.core.extent import Buffer, Content
 from touchfs.core.names import hex_digest
 from touchfs.explore.files import PictureSize, part_of
-from touchfs.explore.html import SIZE, waves
+from touchfs.explore.html import SIZE
 from touchfs.explore.page import Map, Problem
-from touchfs.explore.recordings import draw
+from touchfs.explore.recordings import MOST_BYTES, frames_drawn
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
-from touchfs.picture.palette import NIGHT, PAPER
+from touchfs.media.extensions import coding_of
+from touchfs.media.slices.probe import probe
+from touchfs.media.slices.read_slice import read_slice
+from touchfs.picture.palette import PAPER
 from touchfs.picture.png import levels_png
 from touchfs.serve.answer import refusal
+from touchfs.serve.drawing import OPERATION, PROGRAM, as_wav
 from touchfs.source.scratch.store import Scratch
 
 AT_ONCE, WAITING, WAIT_SECONDS = 2, 16, 10.0
@@ -33,7 +37,7 @@ WIDEST, WIDTHS = 2400, {"wave": 1200, "spectrogram": 1200, "thumb": 320, "array"
 # Changes with the look of pictures.
 _VERSION = 1
 # Waveforms in a list are this wide at most: of PCM so many bytes are read.
-_SMALL, _SMALL_BYTES, _MOST_BYTES = 320, 1 << 20, 1 << 27
+_SMALL, _SMALL_BYTES = 320, 1 << 20
 _IMAGE_BYTES = 1 << 26
 _PARTS = struct.Struct("<III")
 _PATH = re.compile(r"(wave|spectrogram|array|thumb)/(.+)\.(svg|png|jpg)", re.DOTALL)
@@ -55,6 +59,7 @@ class Pictures:
     def __init__(self, limits: Limits) -> None:
         self.slots = threading.BoundedSemaphore(AT_ONCE)
         self.pool = DecodePool(AT_ONCE, limits.decode_seconds)
+        self._drawing = DecodePool(AT_ONCE, limits.decode_seconds, program=PROGRAM)
         self.waiting = 0
         self._lock = threading.Lock()
         self._limits = limits
@@ -103,10 +108,12 @@ class Pictures:
             self.slots.release()
 
     def _sound(self, content: Content, name: str, width: int) -> bytes:
-        most = _SMALL_BYTES if width <= _SMALL else _MOST_BYTES
-        drawn = draw(name, content, width, self._limits, pool=self.pool, most_bytes=most)
-        levels = drawn.sketch.levels()
-        return _pack(_svg(waves(drawn), width), levels_png(levels, PAPER), levels_png(levels, NIGHT))
+        info = probe(content, self.pool)
+        if not (info.is_plain_pcm and coding_of(name) == "wav"):
+            content = as_wav(read_slice(content, info, 0, frames_drawn(info), self.pool, "f32").samples, info.rate)
+        most = _SMALL_BYTES if width <= _SMALL else MOST_BYTES
+        values = {"width": width, "most_bytes": most, "size": content.size}
+        return _pack(*map(bytes, self._drawing.request(OPERATION, values, content=content).blobs))
 
     def _thumb(self, content: Content, name: str, width: int) -> bytes:
         if content.size > _IMAGE_BYTES:
@@ -131,18 +138,6 @@ def _busy() -> Exception:
 
 def _name(*facts: str) -> str:
     return hex_digest("\0".join([str(_VERSION), *facts]).encode())[:32]
-
-
-def _svg(paths: list[str], width: int) -> bytes:
-    drawn = "".join(
-        f'<svg y="{100 * number}" width="{width}" height="100"><path d="{path}"/></svg>'
-        for number, path in enumerate(paths)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {100 * len(paths)}" preserveAspectRatio="none" '
-        f'fill="#2b8a83"><style>path{{fill:#0f6b66}}@media(prefers-color-scheme:dark){{path{{fill:#5fd0c3}}}}</style>'
-        f"{drawn}</svg>"
-    ).encode()
 
 
 def _pack(*parts: bytes) -> bytes:

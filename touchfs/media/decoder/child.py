@@ -18,7 +18,7 @@ import pkgutil
 import resource
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -44,9 +44,9 @@ _EXTRAS = {
 }
 
 
-def run(connection: socket.socket, memory: int) -> None:
-    """Execute requests until the other process closes the socket."""
-    operations = _Operations()
+def run(connection: socket.socket, memory: int, others: Mapping[str, Operation] | None = None) -> None:
+    """Execute requests until the other process closes the socket: for operations of this module, or for others."""
+    operations = _Operations(others)
     _limit(memory)
     send(connection, {})
     while True:
@@ -62,15 +62,18 @@ def run(connection: socket.socket, memory: int) -> None:
 class _Operations:
     """The operations, or messages about libraries that are missing, and the answers that a request has left."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: Mapping[str, Operation] | None) -> None:
         self._damage: tuple[type[Exception], ...] = ()  # libav's errors
+        self._operations: Mapping[str, Operation | str] = others or self._loaded()
+        self._answers: Iterator[Answer] = iter(())
+
+    def _loaded(self) -> Mapping[str, Operation | str]:
         with suppress(ImportError, OSError):  # an operation that needs it says so
             _import_all("av")
             import av
 
             self._damage = (av.FFmpegError,)
-        self._operations = {name: _load(name, extra) for name, extra in _EXTRAS.items()}
-        self._answers: Iterator[Answer] = iter(())
+        return {name: _load(name, extra) for name, extra in _EXTRAS.items()}
 
     def execute(self, request: Message, connection: socket.socket) -> Answer:
         """Run a request. Errors that the recording causes are an answer, too."""

@@ -25,6 +25,7 @@ from touchfs.core.errors import DecodeLimitError, FormatError, MissingExtraError
 from touchfs.core.extent import Buffer, Content
 from touchfs.limits import LIMITS
 from touchfs.media.decoder.messages import Message, MessageError, connect, receive, send
+from touchfs.media.decoder.request_content import RANGE_MAX
 
 # Address space of a child besides what Python and the libraries take when it starts, which is about 200 MB.
 MEMORY = 512 << 20
@@ -38,8 +39,6 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(_KEPT),
     "MALLOC_TRIM_THRESHOLD_": str(_KEPT),
 }
-# Limit of one range that a child asks for.
-_READ_MAX = 1 << 22
 # Limit of all ranges of one request, in bytes, and in sizes of the content: demuxers go back a few times.
 _READ_ONCE, _READ_AGAIN = 1 << 26, 8
 
@@ -47,12 +46,20 @@ _READ_ONCE, _READ_AGAIN = 1 << 26, 8
 class DecodePool:
     """Up to `children` processes that decode, for any number of threads, which wait for a free child.
 
-    `timeout` is in seconds; `memory` is the address space in bytes that a request may take. The pool starts a child
-    when it is first needed. A process that forks does not share its children: the copy starts its own.
+    `timeout` is in seconds; `memory` is the address space in bytes that a request may take. `program` is the module
+    that a child runs. The pool starts a child when it is first needed. A process that forks does not share its
+    children: the copy starts its own.
     """
 
-    def __init__(self, children: int = 2, timeout: float = LIMITS.decode_seconds, memory: int = MEMORY) -> None:
+    def __init__(
+        self,
+        children: int = 2,
+        timeout: float = LIMITS.decode_seconds,
+        memory: int = MEMORY,
+        program: str = "touchfs.media.decoder.child",
+    ) -> None:
         self.timeout = timeout
+        self._program = program
         self._children = children
         self._memory = memory
         self._reset()
@@ -128,7 +135,7 @@ class DecodePool:
             if child.is_alive():
                 return child
             child.kill()
-        return _Child(self._memory)
+        return _Child(self._memory, self._program)
 
 
 def _checked(answer: Message | TouchfsError) -> Message:
@@ -143,9 +150,9 @@ def _checked(answer: Message | TouchfsError) -> Message:
 
 
 class _Child:
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory: int, program: str) -> None:
         self._connection, theirs = connect()
-        command = [sys.executable, "-P", "-m", "touchfs.media.decoder.child", str(theirs.fileno()), str(memory)]
+        command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(memory)]
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -217,7 +224,7 @@ class _Child:
 def _read(content: Content | None, wanted: Any) -> Buffer:
     """Read a range for a child, which is not trusted."""
     match wanted:
-        case [int(offset), int(length)] if content is not None and offset >= 0 and 0 <= length <= _READ_MAX:
+        case [int(offset), int(length)] if content is not None and offset >= 0 and 0 <= length <= RANGE_MAX:
             return content.read(offset, length)
     raise MessageError(f"the decoder asks for {wanted!r}")
 

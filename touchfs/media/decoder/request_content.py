@@ -14,6 +14,8 @@ from touchfs.posix.bounded_cache import BoundedCache
 
 _BLOCK = 1 << 18
 _KEPT_BLOCKS = 16
+# Of one range that a child asks for.
+RANGE_MAX = 1 << 22
 
 
 class ReadFailedError(OSError):
@@ -39,10 +41,13 @@ class RequestContent:
             offset += len(piece)
         return b"".join(pieces)
 
-    def _fetch(self, number: int) -> memoryview:
-        length = min(_BLOCK, self.size - number * _BLOCK)
-        send(self._connection, {"read": [number * _BLOCK, length]})
+    def read_range(self, offset: int, length: int) -> memoryview:
+        """A range of at most `RANGE_MAX` bytes, of which nothing is kept. Raises ReadFailedError."""
+        send(self._connection, {"read": [offset, length]})
         answer = receive(self._connection)
         if not answer.blobs or len(answer.blobs[0]) != length:
             raise ReadFailedError("the content cannot be read")
         return answer.blobs[0]
+
+    def _fetch(self, number: int) -> memoryview:
+        return self.read_range(number * _BLOCK, min(_BLOCK, self.size - number * _BLOCK))
