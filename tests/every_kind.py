@@ -56,7 +56,7 @@ def write_every_kind(place: Path) -> list[str]:
     (place / "segments" / "segments").write_text("".join(f"{path.stem}-a {path.stem} 0.1 0.3\n" for path in wavs))
     (place / "kaldi").mkdir()
     (place / "kaldi" / "wav.scp").write_text("".join(f"{path.stem} {path.name}\n" for path in wavs))
-    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", place / "shar", "--num-utt-per-shard", "6"]
+    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", place / "shar", "--num-utt-per-shard", "6", "--jobs", "1"]
     subprocess.run(run, check=True, capture_output=True)
     write_frames(place / "frames.lance", frames_of())
     write_rows(place / "rows.lance")

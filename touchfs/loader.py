@@ -122,6 +122,7 @@ class BatchLoader:
             "tail": self.batches.tail,
             "order": self._order,
             **({"stages": self._stages} if self._stages else {}),
+            **self._node.mark(self._epoch, read_stages(Saved({"stages": self._stages})), self._position),
         }
 
     def load_state_dict(self, state: State, extend: bool = False) -> None:
@@ -138,8 +139,11 @@ class BatchLoader:
             saved = self._extended(saved)
         for name, here in (("order", self._order), ("tail", self.batches.tail)):
             if saved.get(name) != here:
-                can_grow = name == "order" and self._node.can_grow
-                remedy = f"; if only shards were added or removed, {EXTEND} goes on" if can_grow else ""
+                remedy = ""
+                if name == "order" and self._node.can_grow:
+                    remedy = f"; if only shards were added or removed, {EXTEND} goes on"
+                elif name == "order" and self._node.goes_on_with_other("weights"):
+                    remedy = f"; if only weights changed, {EXTEND} goes on"
                 raise UsageError(
                     f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}{remedy}"
                 )
@@ -151,6 +155,7 @@ class BatchLoader:
         stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
         self._node.left_of(epoch, read_stages(Saved({"stages": stages})))  # or refuse it here
         position = saved.integer("position", self._size(epoch, stages))
+        self._node.recall(saved)
         self._epoch, self._position, self._stages = epoch, position, stages
         self._has_begun, self._untaken = False, 0
 
@@ -171,7 +176,7 @@ class BatchLoader:
         if after == before:
             return saved
         warnings.warn(say_growth({"state": after}), stacklevel=3)
-        fields = {"order": after["config"], "position": 0, "stages": after["stages"]}
+        fields = {"order": after["config"], "position": after["position"], "stages": after["stages"]}
         return Saved({**saved.fields(), **fields})
 
 

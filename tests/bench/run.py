@@ -31,6 +31,7 @@ BENCHMARKS = (
     "lance_caches",
     "nodes",
     "orders",
+    "id_lists",
     "training",
     "control_files",
     "pictures",

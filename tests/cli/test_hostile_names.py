@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pyarrow
 import pyarrow.parquet
 import pytest
-from command import INSTALLED, TOUCHFS
+from command import INSTALLED, TOUCHFS, in_one_process
 from hostile import EVIL, NAMES, TEXTS, lines_of, tame
 from tars import write_tar
 from variants import with_variants
@@ -102,7 +102,7 @@ class World:
             "d": self.data, "t": self.table, "m": self.point, "n": f"no{self.name(EVIL)}", "e": self.name(NAMES[3]),
             "o": self.place / f"{self.name(EVIL)}{self.count}",
         }  # fmt: skip
-        return [command, *(word.format(**places) for word in call.split())]
+        return in_one_process(command, *(word.format(**places) for word in call.split()))
 
     def run(self, *arguments, program=TOUCHFS, **variables):
         return subprocess.run(

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from interleaved_tars import make_wds_tar
 from megatron import UINT8, index_bytes
 from range_server import range_server
@@ -36,7 +36,7 @@ def home(tmp_path, monkeypatch):
 
 
 def run(*arguments, status=0):
-    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run([TOUCHFS, *map(str, in_one_process(*arguments))], capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     return done.stdout
 

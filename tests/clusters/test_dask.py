@@ -9,7 +9,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from dask_cluster import cluster, invoke
 from distributed import Client
 from range_server import range_server
@@ -31,7 +31,8 @@ from touchfs.view.plan import parse_plan
 
 
 def run(*arguments, **how):
-    return subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False, **how)
+    command = [TOUCHFS, *map(str, in_one_process(*arguments))]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
 @pytest.fixture

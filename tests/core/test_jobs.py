@@ -120,3 +120,21 @@ def test_a_worker_that_dies_while_tasks_are_cancelled(tmp_path: Path) -> None:
         child.kill()
     assert not closing.is_alive()
     executor.shutdown()
+
+
+def test_one_value_is_made_ahead_until_an_error() -> None:
+    made: list[int] = []
+
+    def values() -> Iterator[int]:
+        for number in range(3):
+            made.append(number)
+            yield number
+        raise TouchfsError("damaged")
+
+    ahead = jobs.one_ahead(values())
+    assert next(ahead) == 0
+    wait_until(lambda: made == [0, 1])
+    assert [next(ahead), next(ahead)] == [1, 2]
+    with pytest.raises(TouchfsError, match="damaged"):
+        next(ahead)
+    assert made == [0, 1, 2] and [*jobs.one_ahead(iter("ab"))] == ["a", "b"] and [*jobs.one_ahead(iter(""))] == []

@@ -16,16 +16,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from containers.test_shar_shard import cut, missing, pair, wav, write_lines, write_tar
+from every_kind import OPTIONS, write_every_kind
 from node import data
 from shown import dataset_files
 from touchnet import UINT16, write_shard
 
+from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import FormatError, NotFoundError, UsageError
 from touchfs.dataset import Dataset
+from touchfs.dataset.interleaved import InterleavedSamples
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
+from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
@@ -91,6 +95,29 @@ def test_paths_of_many_are_those_of_each(tmp_path: Path) -> None:
             positions = dice.integers(0, len(samples), count)
             assert samples.paths(positions) == [wanted[position] for position in positions]
         assert samples.paths(range(40, 80)) == wanted[40:80]
+
+
+def test_keys_of_many_are_those_of_each(tmp_path: Path) -> None:
+    """In no order, of every kind of shard: in names, directories and rows, stored, and made of the ordinal."""
+    dice = np.random.default_rng(4)
+    names = write_every_kind(tmp_path)
+    odd = ["a/b/0.txt", "a/b/0.cls", "a/b/1.txt", "c.txt", "d/.json", "\u00fc.txt", f"{'long' * 30}/{'x' * 80}.txt"]
+    for name in ("odd", "stored"):
+        (tmp_path / name).mkdir()
+    write_tar(tmp_path / "odd" / "x.tar", [(name, b"{}") for name in odd])
+    lines = [{"key": key, "txt": "t", "segments": [{"start": 0, "end": 1, "txt": "t"}] * 2} for key in ("k/../l", "m")]
+    write_lines(tmp_path / "stored" / "x.jsonl", [*lines, {"txt": "no key"}])
+    recordings = [({"key": f"{n % 3}/{n}", "sample_rate": data.RATE}, data.pcm(n, 1600)) for n in range(9)]
+    data.write_speech(tmp_path / "nested", recordings)
+    for name in (*names, "odd", "stored", "nested"):
+        dataset = open_dataset(str(tmp_path / name), options=OPTIONS.get(name, Options()))
+        views = (DatasetSamples, SegmentSamples, *([InterleavedSamples] if dataset.interleaved else []))
+        for samples in (view(dataset) for view in views):
+            wanted = [encode_key(sample.key) for sample in samples]
+            positions = dice.permutation(len(samples))
+            found = [keys.at(place) for keys in samples.keys(positions) for place in range(len(keys.lengths))]
+            assert found == [wanted[position] for position in positions], name
+            assert [*samples.keys(positions[:0])] == []
 
 
 def _walk(tree: Tree, path: str):  # type: ignore[no-untyped-def]

@@ -110,7 +110,8 @@ def test_a_tar_without_samples_is_an_empty_directory(tmp_path):
 
 
 def test_fields_of_a_shar_that_are_tars(tmp_path):
-    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", tmp_path / "shar", "--num-utt-per-shard", "6"]
+    options = ("--num-utt-per-shard", "6", "--jobs", "1")
+    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", tmp_path / "shar", *options]
     subprocess.run(run, check=True, capture_output=True)
     dataset, plan, data = image_of(tmp_path / "shar")
     assert {Path(device.path).suffix for device in plan.devices} == {".tar"}
@@ -264,8 +265,8 @@ def test_a_planted_name_is_refused(tmp_path, monkeypatch):
 
 
 def problems(path, source, **how):
-    dataset = open_dataset(str(source))
-    return [*check_image(str(path), plan_image(dataset), owners(dataset), by_key=False, **how)]
+    dataset = open_dataset(str(source), **how)
+    return [*check_image(str(path), plan_image(dataset), owners(dataset), by_key=False)]
 
 
 def test_an_image_is_compared_with_its_dataset(tmp_path):
@@ -283,6 +284,22 @@ def test_an_image_is_compared_with_its_dataset(tmp_path):
     image.write_bytes(image_of(tmp_path)[2])
     write_tar(tmp_path / "b.tar", {"b.txt": b"a"})
     assert problems(image, tmp_path) == ["is an image of other data, or of other options: write it again with --force"]
+
+
+def test_copies_are_compared_with_their_recordings(tmp_path):
+    directory, audio = recordings(tmp_path)
+    image, options = tmp_path / "x.erofs", heard_below(audio)
+    image.write_bytes(image_of(directory, options=options)[2])
+    assert problems(image, directory, options=options) == []
+    changed = audio / "20000.mp3"
+    mtime_ns = changed.stat().st_mtime_ns
+    with open(changed, "r+b") as file:  # as nothing but its bytes tell
+        file.seek(19_999)
+        file.write(bytes([changed.read_bytes()[-1] ^ 1]))
+    os.utime(changed, ns=(0, mtime_ns))
+    assert problems(image, directory, options=options) == [
+        "is an image of other data, or of other options: write it again with --force"
+    ]
 
 
 def test_bytes_that_mmap_would_show_are_named(tmp_path):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tars import write_tar
 
 import touchfs
-import touchfs.indexing.overlays.join
+import touchfs.indexing.overlays.named
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.names import NAME_MAX
 from touchfs.indexing.overlays.rows import COLUMNS_MAX
@@ -181,14 +181,17 @@ def test_damaged_files_are_made_again(shards, tmp_path, kind):
     dataset = opened(shards, path)._samples.dataset
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "touchfs"
     names = {"scratch": "scratch/*.scratch", "catalog": "index/*.overlay-*.arrow", "facts": "index/*.overlay-*.json"}
-    found = [*cache.glob(names[kind])]
+    found = {each: each.read_bytes() for each in cache.glob(names[kind])}
     assert found
-    for each in found:
-        each.write_bytes(each.read_bytes()[:-9] + b"\1" * 9)
+    for each, data in found.items():
+        each.unlink()  # what is mapped stays
+        each.write_bytes(data[:-9] + b"\1" * 9)
     if kind == "scratch":
+        touchfs.indexing.overlays.named._OPEN.forget()
         for shard in dataset.shards:
             os.unlink(shard.catalog)
     assert opened(shards, path)["a"]["score.txt"] == b"1.5"
+    assert {each: each.read_bytes() for each in found} == found
 
 
 def test_keys_that_end_like_files_directories_and_long_names(tmp_path):

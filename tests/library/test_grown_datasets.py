@@ -1,6 +1,7 @@
 """A job goes on over a dataset that has grown: what was left of its epoch comes once, and then what is new."""
 
 import os
+import re
 from itertools import chain, islice
 
 import pytest
@@ -83,6 +84,31 @@ def test_a_loader_goes_on_with_any_ranks_and_workers(place, order, before, after
     for _ in range(2):
         second = [*chain.from_iterable(ordinary)]
     assert [*chain.from_iterable(again)] == second
+
+
+def test_shards_that_are_named_more_or_less_often(place):
+    """A shard has the weight of how often it is named: what is new is each further time, and what is lost each less."""
+
+    def samples(*names):
+        return touchfs.open([str(place / f"{name}.tar") for name in names]).shuffle(7)
+
+    def keys(ds):
+        return sorted(sample.key for sample in ds)
+
+    one = samples("m", "n", "o")
+    came = [sample.key for sample in islice(one, 7)]
+    more = samples("m", "m", "n", "n", "n", "o")
+    with pytest.warns(UserWarning, match="11 samples of the old order left, then 18 new samples$"):
+        more.load_state_dict(one.state_dict(), extend=True)
+    assert keys(more) == sorted([*(key_set("m", "n", "o") - {*came}), *key_set("m"), *key_set("n"), *key_set("n")])
+    many = samples("m", "m", "n", "n", "n", "o")
+    came = [sample.key for sample in islice(many, 20)]
+    with pytest.warns(UserWarning, match=r"of the old order left, then 0 new samples; \d+ samples? lost") as told:
+        one.load_state_dict(many.state_dict(), extend=True)
+    left, _, lost = (int(number) for number in re.findall(r"\d+", str(told[0].message)))
+    rest = keys(one)
+    assert len(rest) == left and left + lost == 36 - 20
+    assert all((came + rest).count(key) <= 3 for key in rest)
 
 
 def test_the_second_growth_of_one_epoch(place):

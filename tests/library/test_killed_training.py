@@ -112,7 +112,9 @@ def run_and_kill(rank: Callable[[int], None], ranks: int, place: Path, count: in
     ("make", "options", "jobs"),
     [
         pytest.param(shuffled, {"global_batch": BATCH}, ANY, id="batches"),
-        pytest.param(partial(shuffled, window=32), {"global_batch": BATCH}, ANY, id="windowed"),
+        pytest.param(
+            partial(shuffled, window=32), {"global_batch": BATCH}, ANY, id="windowed", marks=pytest.mark.variant
+        ),
         pytest.param(partial(shuffled, window=32, lanes=4), {"global_batch": BATCH}, ANY, id="lanes"),
         pytest.param(mixed, {"global_batch": BATCH}, ANY, id="a mixture"),
         pytest.param(lambda ds: shuffled(ds)[:30], {}, [(1, 2)], id="samples"),

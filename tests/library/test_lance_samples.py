@@ -81,7 +81,7 @@ def test_rows_are_read_without_an_index(path: Path) -> None:
 
 
 def test_rows_are_converted(path: Path, samples: Any, tmp_path: Path) -> None:
-    command = [str(TOUCHFS), "convert", "--to", "tar", str(path)]
+    command = [str(TOUCHFS), "convert", "--to", "tar", "--jobs", "1", str(path)]
     done = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     converted = touchfs.open(str(tmp_path / "out"))

@@ -157,7 +157,7 @@ def test_metainfo_of_shards_that_are_directories(tmp_path: Path) -> None:
         write_speech(tmp_path / "source" / split, [({"key": split}, b"ab")])
     assert json.loads(run("meta", "get", "--split", "test", tmp_path / "source").stdout) == {"key": "test"}
     done = subprocess.run(
-        [TOUCHFS, "meta", "put", "--split", "train", tmp_path / "source"],
+        [TOUCHFS, "meta", "put", "--jobs", "1", "--split", "train", tmp_path / "source"],
         input=b'{"key": "train", "n": 1}\n',
         check=True,
     )

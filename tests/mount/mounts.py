@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from processes import children, runs
 from waiting import wait_until
 
@@ -33,7 +33,8 @@ def ways(first: str = "one-worker", *others: str) -> list[Any]:
 
 def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run the command, and return what it wrote and its status."""
-    return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
+    command = [TOUCHFS, *map(str, in_one_process(*arguments))]
+    return subprocess.run(command, text=True, capture_output=True, check=False, **how)
 
 
 def kill_workers_while(

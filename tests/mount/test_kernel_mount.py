@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +30,7 @@ from touchfs_mount.mountpoints.kernel_check import check_kernel
 from touchfs.indexing.place import index_directory
 
 NOBODY = 65534
+SIZES = (0, 1, 511, 512, 513, 4096, 4097, 20_000, 65_537, 200_001)
 DATA = Path(__file__).parent.parent / "data"
 
 
@@ -86,9 +87,9 @@ def shown(root: Path, *views: str) -> dict[str, tuple]:
     return found
 
 
-def recordings(place: Path, kind: str) -> tuple[Path, Path]:
-    """The directory of recordings of many sizes, and a list of them."""
-    audio, dice, sizes = place / "audio", random.Random(3), (0, 1, 511, 512, 513, 4096, 4097, 20_000, 65_537, 200_001)
+def recordings(place: Path, kind: str, sizes: Collection[int] = SIZES) -> tuple[Path, Path]:
+    """The directory of recordings of these sizes, and a list of them."""
+    audio, dice = place / "audio", random.Random(3)
     audio.mkdir()
     for size in sizes:
         (audio / f"{size}.mp3").write_bytes(dice.randbytes(size))
@@ -139,8 +140,8 @@ def test_data_of_the_tests(tmp_path, name):
     """What is not in the image is counted."""
     source = DATA / name
     if name == "packed":
-        source, speech = tmp_path / "shar", DATA / "speech" / "speech.jsonl"
-        subprocess.run([TOUCHFS, "pack", "shar", speech, source], check=True, capture_output=True)
+        source = tmp_path / "shar"
+        assert touchfs("pack", "shar", DATA / "speech" / "speech.jsonl", source).returncode == 0
     if name == "interleaved":  # beside its tars are other tables
         source = tmp_path / "interleaved"
         source.mkdir()
@@ -160,19 +161,31 @@ def test_data_of_the_tests(tmp_path, name):
         assert sum(entry.endswith((".wav", ".flac")) for entry in found) == 10
 
 
+def assert_recordings_are_read_to_their_end(place: Path, kind: str, sizes: Collection[int]) -> None:
+    audio, named = recordings(place, kind, sizes)
+    views = ("shards", "by-key") if kind == "kaldi" else ("shards",)  # lines of NeMo have no keys
+    options = ("--audio-root", audio, *["--list-by-key"] * ("by-key" in views))
+    with by_daemon(named, place / "fuse", *options) as fuse:
+        expected = {name: facts for name, facts in shown(fuse, *views).items() if ".json" not in name}
+    files = {name: held[1] for name, (*_, held) in expected.items() if isinstance(held, tuple)}
+    assert sorted(map(len, files.values())) == sorted(sizes)
+    with by_kernel(named, place / "kernel", *options) as kernel:
+        for name, held in files.items():  # the ends first
+            with open(kernel / name, "rb") as file:
+                assert os.pread(file.fileno(), 700, max(len(held) - 600, 0)) == held[-600:]
+        assert shown(kernel, *views) == expected
+
+
 @pytest.mark.parametrize("kind", ["kaldi", pytest.param("nemo", marks=pytest.mark.variant)])
 def test_recordings_are_read_to_their_end(tmp_path, kind):
-    audio, named = recordings(tmp_path, kind)
-    options = ("--audio-root", audio, "--list-by-key")
-    with by_daemon(named, tmp_path / "fuse", *options) as fuse:
-        expected = {name: facts for name, facts in shown(fuse, "shards", "by-key").items() if ".json" not in name}
-    with by_kernel(named, tmp_path / "kernel", *options) as kernel:
-        assert shown(kernel, "shards", "by-key") == expected
-        assert sum(name.endswith(".mp3") and name.startswith("shards") for name in expected) == len(os.listdir(audio))
-        for name, (*_, held) in expected.items():
-            if isinstance(held, tuple):
-                with open(kernel / name, "rb") as file:  # nobody has read the copy in the order of the file
-                    assert os.pread(file.fileno(), 700, max(held[0] - 600, 0)) == held[1][-600:]
+    assert_recordings_are_read_to_their_end(tmp_path, kind, SIZES)
+
+
+@pytest.mark.soak
+def test_a_thousand_random_recordings(tmp_path):
+    dice = random.Random(7)
+    sizes = {int(2 ** dice.uniform(0, 19)) for _ in range(1100)}
+    assert_recordings_are_read_to_their_end(tmp_path, "kaldi", sizes)
 
 
 @pytest.mark.parametrize("how", ["cut", "replaced", "changed before"])
@@ -193,7 +206,7 @@ def test_a_recording_that_changes_is_told(tmp_path, how):
         done = touchfs("status", mounted)
         assert (done.returncode, f"  changed     {changed}\n" in done.stdout) == (1, True)
     if how == "changed before":
-        said = refused(named, tmp_path / "mnt", "--audio-root", audio)
+        said = refused(named, tmp_path / "other", "--audio-root", audio)
         assert "200001.mp3: has changed since it was indexed: index the list again with --force" in said
         assert touchfs("index", "--force", "--audio-root", audio, named).returncode == 0
         with by_kernel(named, tmp_path / "mnt", "--audio-root", audio) as mounted:

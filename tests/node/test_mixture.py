@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from node.test_length_batches import leaf
 
-from touchfs.core.errors import UsageError
-from touchfs.core.token import from_json, to_json
+from touchfs.core.errors import FormatError, UsageError
+from touchfs.core.token import State, from_json, to_json
+from touchfs.loader import BatchLoader
 from touchfs.node import (
     LazyFilter,
     LazyGlobalShuffle,
@@ -30,6 +32,7 @@ from touchfs.node import (
     share_of,
     state_at,
 )
+from touchfs.node.order import length_schedule
 from touchfs.node.order.schedule import PERIOD_MAX, Schedule
 
 WEIGHT = st.integers(0, 9) | st.sampled_from([0.1, 0.5, 0.25, 1 / 3, 2.5])
@@ -193,6 +196,56 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
             restore_state_dict(node, state)
 
 
+@pytest.mark.parametrize("end", ["repeat", "stop", "tokens"])
+def test_a_state_goes_on_by_other_weights_from_there_on(end: str) -> None:
+    def made(weights: Any, **options: Any) -> LazyMixture:
+        if end == "tokens":
+            return by_length([[3] * 50, [1, 2] * 10], weights, **options)
+        return mixture([50, 20], weights, 1, end, **options)
+
+    old, other, new = {0: [3, 1]}, {0: [1, 2]}, {0: [3, 1], 31: [1, 2], 40: [2, 1]}
+    came = list(islice(node := made(old), 31))
+    state = from_json(to_json(collect_state_dict(node)))
+    with pytest.raises(UsageError, match=r"saved with (weights|length) = .*extend=True|saved with length"):
+        restore_state_dict(made(new), state)
+    with pytest.raises(UsageError, match=r"31 samples of .* stay: give weights=\{0: \[3, 1\], 31: \[1, 2\]\}"):
+        restore_state_dict(made(other), state, extend=True)
+    with pytest.warns(UserWarning, match="what has come of the mixture stays, and it goes on by the weights that hold"):
+        restore_state_dict(again := made(new), state, extend=True)
+    assert came + list(again) == list(made(new))
+    # A later state of it needs no more.
+    came = list(islice(node := made(new), 45))
+    restore_state_dict(again := made(new), collect_state_dict(node))
+    assert came + list(again) == list(made(new))
+
+
+def test_ranks_go_on_by_other_weights_after_the_last_sample_of_any() -> None:
+    nodes = [mixture([50, 20], [3, 1], 1, "repeat", rank=rank, world_size=2) for rank in range(2)]
+    came = [item for node, count in zip(nodes, (7, 12), strict=True) for item in islice(node, count)]
+    state = merge_states(list(map(collect_state_dict, nodes)))
+    with pytest.raises(UsageError, match="merge those of all with merge_states"):
+        restore_state_dict(mixture([50, 20], [1, 1], 1, "repeat"), collect_state_dict(nodes[1]), extend=True)
+    with pytest.raises(UsageError, match=r"24 samples of .*give weights=\{0: \[3, 1\], 24: \[1, 1\]\}"):
+        restore_state_dict(mixture([50, 20], {0: [3, 1], 23: [1, 1]}, 1, "repeat"), state, extend=True)
+    node = mixture([50, 20], new := {0: [3, 1], 24: [1, 1]}, 1, "repeat")
+    with pytest.warns(UserWarning, match="goes on by the weights"):
+        restore_state_dict(node, state, extend=True)
+    assert sorted(came + list(node)) == sorted(mixture([50, 20], new, 1, "repeat"))
+
+
+def test_a_loader_goes_on_by_other_weights() -> None:
+    def made(weights: Any) -> Any:
+        return BatchLoader(mixture([50, 20], weights, 1, "repeat"), 8, 0, 1, 0, list, {})
+
+    first = made([3, 1])
+    came = list(islice(first, 3))
+    with pytest.raises(UsageError, match="if only weights changed, load_state_dict"):
+        made({0: [3, 1], 24: [1, 1]}).load_state_dict(first.state_dict())
+    with pytest.warns(UserWarning, match="goes on by the weights"):
+        (again := made({0: [3, 1], 24: [1, 1]})).load_state_dict(first.state_dict(), extend=True)
+    assert came + list(again) == list(made({0: [3, 1], 24: [1, 1]}))
+
+
 @pytest.mark.parametrize(
     ("sources", "options", "why"),
     [
@@ -223,11 +276,21 @@ def test_what_makes_no_mixture_is_refused(sources: list[Any], options: dict[str,
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
 
 
+@contextmanager
+def short_spans() -> Iterator[None]:
+    """An epoch of small sources has several spans then: of 4,096 positions it has a part of one, which takes 1 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        for size in ("SPAN", "BLOCK"):
+            patch.setattr(length_schedule, size, 16)
+        yield
+
+
 def by_length(data: list[list[int]], weights: dict[int, list[float]], **options: Any) -> LazyMixture:
     sources = [leaf(lengths, shuffle=True, seed=which) for which, lengths in enumerate(data)]
     return LazyMixture(*sources, weights=weights, by="tokens", **options)
 
 
+@short_spans()
 @given(schedules(), st.data())
 def test_every_source_has_its_share_of_tokens_to_within_one_sample(given: Any, data: st.DataObject) -> None:
     count, weights = given
@@ -252,6 +315,7 @@ def of_sources(mixture: LazyMixture) -> list[tuple[int, Any]]:
     return [(cast("tuple[int, Any]", token)[0], make()) for token, make in mixture.pairs()]
 
 
+@short_spans()
 @given(schedules(), st.data(), st.sampled_from([1, 2, 3]), st.integers(0, 90))
 def test_a_mixture_by_length_goes_on_anywhere(given: Any, data: st.DataObject, ranks: int, taken: int) -> None:
     count, weights = given
@@ -280,6 +344,72 @@ def test_a_mixture_by_length_goes_on_anywhere(given: Any, data: st.DataObject, r
     again = by_length(lengths, weights)
     again.load_state_dict(again.begin(1).state())
     assert list(again) == epochs[1]
+
+
+@pytest.mark.parametrize("how", ["one", "ranks", "merged", "loader", "after an epoch"])
+def test_a_state_of_a_mixture_by_length_goes_on_without_the_lengths_before_it(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [[1 + number * 7 % 40 for number in range(15_000)], [1 + number * 3 % 25 for number in range(9_000)]]
+    weights: dict[int, list[float]] = {0: [2, 1], 10_000: [1, 1]}
+    ranks = 2 if how in ("ranks", "merged") else 1
+    nodes = [by_length(data, weights, rank=rank, world_size=ranks) for rank in range(ranks)]
+    count = (25_000 if how == "after an epoch" else 20_000) // ranks
+    loader: Any
+    states: list[State] = []
+    if how == "loader":
+        loader = BatchLoader(nodes[0], 100, 0, 1, 0, list, {})
+        list(islice(loader, 200))
+        states.append(loader.state_dict())
+    for node in nodes if how != "loader" else ():
+        passes = chain.from_iterable(node for _ in range(2))
+        for _ in islice(passes, count):
+            pass
+        states.append(from_json(to_json(collect_state_dict(node))))
+    whole = by_length(data, weights)
+    after = list(islice(chain(whole, whole), count * ranks, count * ranks + 300))
+    asked = 0
+    lengths_at = LazyIndexedManifestIterator.lengths_at
+
+    def counted(self: Any, ordinals: Any, *arguments: Any) -> Any:
+        nonlocal asked
+        asked += len(ordinals)
+        return lengths_at(self, ordinals, *arguments)
+
+    monkeypatch.setattr(LazyIndexedManifestIterator, "lengths_at", counted)
+    again = [by_length(data, weights, rank=rank, world_size=ranks) for rank in range(ranks)]
+    if how == "merged":
+        states, again = [merge_states(states)], [by_length(data, weights)]
+    asked = 0
+    if how == "loader":
+        loader = BatchLoader(again[0], 100, 0, 1, 0, list, {})
+        loader.load_state_dict(from_json(to_json(states[0])))
+        assert list(chain.from_iterable(islice(loader, 3))) == after
+    else:
+        for node, state in zip(again, states, strict=True):
+            restore_state_dict(node, state)
+        parts = [list(islice(node, 300 // len(again))) for node in again]
+        assert [sample for step in zip(*parts, strict=True) for sample in step] == after
+    assert asked < 12_000 * len(again)
+
+
+def test_a_state_of_a_mixture_by_length_without_them_goes_on_too() -> None:
+    whole = by_length([[5, 9] * 3000, [4] * 3000], {0: [1, 1]})
+    list(islice(pairs := iter(whole), 7000))
+    state = collect_state_dict(whole)
+    del state["state"]["taken"]
+    again = by_length([[5, 9] * 3000, [4] * 3000], {0: [1, 1]})
+    restore_state_dict(again, state)
+    assert list(again) == list(pairs)
+
+
+@pytest.mark.parametrize("taken", [{"counts": [4096], "lengths": [0, 0]}, {"counts": [1, 2], "lengths": [0, 0]}, None])
+def test_a_damaged_state_of_a_mixture_by_length_is_refused(taken: Any) -> None:
+    node = by_length([[5, 9], [4]], {0: [1, 1]})
+    state = collect_state_dict(node)
+    state["state"]["taken"] = taken
+    with pytest.raises(FormatError, match=r"taken (does not fit 2 sources|must be an object).*damaged"):
+        restore_state_dict(node, state)
 
 
 def test_samples_of_one_length_come_as_often_as_by_number() -> None:

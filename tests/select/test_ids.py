@@ -13,14 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tars import write_tar
 
 import touchfs
+import touchfs.select.ids.id_list
 import touchfs.select.ids.reader
+import touchfs.select.survivors
+from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
-from touchfs.format.packed_ids import SIZE_MAX, PackedIds, hash_keys
+from touchfs.core.packed_bytes import PackedBytes
+from touchfs.format.id_hashes import SIZE_MAX, hash_keys, hashes_of
 from touchfs.select.expression import parse_where
 from touchfs.select.ids.id_list import IdList
 from touchfs.select.ids.names import IDS_VARIABLE, give, open_file, open_given
@@ -68,7 +72,9 @@ def test_texts_are_those_of_a_set(
         patch.setattr(touchfs.select.ids.reader, "_BATCH_IDS", 4 * batch)
         found = opened(path)
     assert (found.count, found.repeated) == (len(set(ids)), len(ids) - len(set(ids)))
-    for each in [*ids, *others, "", "\ud800"]:
+    asked = [*ids, *others, "", "\ud800", "x" * (SIZE_MAX + 1)]
+    assert found.have(PackedBytes.of([encode_key(each) for each in asked])).tolist() == [each in ids for each in asked]
+    for each in asked:
         assert found.has(each) == (each in set(ids))
         assert found.has(Named(1, each)) == (each in set(ids))
     assert not found.has(1) and not found.has(None) and not found.has(["a"])
@@ -88,18 +94,23 @@ def test_integers_are_those_of_a_set(
 @given(TEXTS.filter(bool), st.randoms())
 def test_hashes_of_all_are_those_of_one(ids: list[str], random: Any) -> None:
     values = [each.encode() * random.choice([1, 40]) for each in ids]
-    hashes = PackedIds.of(values).hashes(hash_keys(b"seed")).tolist()
+    hashes = hashes_of(PackedBytes.of(values), hash_keys(b"seed")).tolist()
     one = IdList.__new__(IdList)
     one._keys = hash_keys(b"seed").tolist()
     assert hashes == [one._hash(value) for value in values]
 
 
 def test_ids_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PackedIds, "hashes", lambda self, keys: np.full(len(self.lengths), 7 << 56, np.uint64))
+    def hashes(ids: PackedBytes, keys: Any) -> Any:
+        return np.full(len(ids.lengths), 7 << 56, np.uint64)
+
+    monkeypatch.setattr(touchfs.select.ids.id_list, "hashes_of", hashes)
     monkeypatch.setattr(IdList, "_hash", lambda self, value: 7 << 56)
     found = opened(written(tmp_path, ".txt", ["b", "a", "c", "a", "b", "bb"]))
     assert (found.count, found.repeated) == (4, 2)
-    assert [each for each in ["a", "b", "c", "d", "bb", ""] if found.has(each)] == ["a", "b", "c", "bb"]
+    asked = ["a", "b", "c", "d", "bb", ""]
+    assert [each for each in asked if found.has(each)] == ["a", "b", "c", "bb"]
+    assert found.have(PackedBytes.of([each.encode() for each in asked])).tolist() == [True] * 3 + [False, True, False]
 
 
 def test_lines_may_end_as_on_windows_and_the_last_one_not_at_all(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ def test_a_list_is_sorted_once_for_its_content(
 ) -> None:
     first = opened(written(tmp_path, ".txt", ["a", "b"]))
     os.rename(tmp_path / "ids.txt", tmp_path / "other.txt")
-    monkeypatch.delattr(touchfs.select.ids.id_list, "sorted_parts")  # nothing is sorted again
+    monkeypatch.delattr(touchfs.select.ids.id_list, "EntrySorter")  # nothing is sorted again
     again = opened(tmp_path / "other.txt")
     assert again.spelled == first.spelled and again.has("a")
     assert len(Scratch.configured().stored()) == 1
@@ -253,6 +264,43 @@ def test_python_names_a_file_and_the_content_is_in_the_order(pairs: Path, tmp_pa
     with pytest.raises(UsageError, match="state was saved"):
         chosen(["b", "d"]).load_state_dict(state)
     assert [s.key for s in samples.where(f"not key in @{tmp_path}/ids.txt and ordinal < 3")] == ["a", "c"]
+
+
+JOINED = [f"{name}/{key}" for name in "ab" for key in range(10, 16)]
+LISTS = st.sets(st.sampled_from([*JOINED, "c", ""]), min_size=1)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    place = tmp_path_factory.mktemp("joined")
+    for name in "ab":
+        write_tar(place / f"{name}.tar", {f"{key}.txt": b"x" for key in JOINED if key.startswith(name)})
+    return touchfs.open(place)
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(one=LISTS, two=LISTS, step=st.integers(1, 13))
+def test_all_keys_at_once_select_what_each_does(
+    joined: Any, tmp_path_factory: pytest.TempPathFactory, one: set[str], two: set[str], step: int
+) -> None:
+    """Of two shards, with tests of keys alone and with others; in steps of a few keys."""
+    place = tmp_path_factory.mktemp("lists")
+    for name, ids in (("one", one), ("two", two)):
+        os.replace(written(place, ".jsonl", [*ids]), place / f"{name}.jsonl")
+    in_one, in_two = f"key in @{place}/one.jsonl", f"key in @{place}/two.jsonl"
+    cases: dict[str, list[str]] = {
+        in_one: [key for key in JOINED if key in one],
+        f"not ({in_one} or {in_two})": [key for key in JOINED if key not in one | two],
+        f"{in_one} and not {in_two}": [key for key in JOINED if key in one - two],
+        f"{in_one} and ordinal < 3": [key for key in JOINED if key in one and key[-1] < "3"],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(touchfs.select.survivors, "_STEP_KEYS", step)
+        for text, wanted in cases.items():
+            assert [sample.key for sample in joined.where(text)] == wanted
+            assert [sample.key for sample in (joined + joined).where(text)] == 2 * wanted
+            chosen = joined.where("ordinal > 0").where(text)
+            assert [sample.key for sample in chosen] == [key for key in wanted if not key.endswith("0")]
 
 
 def test_ids_of_another_type_than_the_keys_are_told(pairs: Path, tmp_path: Path) -> None:

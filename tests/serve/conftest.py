@@ -12,7 +12,7 @@ from tree_servers import HOSTILE, SPEECH, serving
 def speech(tmp_path_factory):
     """Three shards of the ten sentences."""
     place = tmp_path_factory.mktemp("served") / "shards"
-    command = [TOUCHFS, "pack", "touchnet", SPEECH, place, "--num-utt-per-shard", "4"]
+    command = [TOUCHFS, "pack", "touchnet", SPEECH, place, "--num-utt-per-shard", "4", "--jobs", "1"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return place
 

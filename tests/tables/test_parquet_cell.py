@@ -6,22 +6,27 @@ import io
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conformance import check_reads
 from parquet_files import nested_table, written
+from variants import with_variants
 
 from touchfs.core.errors import ChangedError, FormatError
 from touchfs.core.extent import Extent
 from touchfs.form.ordinals import pack_ordinal
 from touchfs.limits import LIMITS, Limits
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.forms import parse_form
 from touchfs.source.data import DATA
 from touchfs.source.scratch.store import Scratch
+from touchfs.tables.parquet import parquet_pages
 
 TABLE = nested_table()
 IMAGES = [(image or {}).get("bytes") or b"" for image in TABLE["image"].to_pylist()]
@@ -118,18 +123,21 @@ def read_elsewhere(path: Path, rows: int, window: int) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("window", [10_000, 4 * 10**6])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"codec": "zstd"},
-        {"codec": "zstd", "pages": ("1.0", False, True)},
-        {"column_encoding": {"a": "DELTA_LENGTH_BYTE_ARRAY"}},
-    ],
-    ids=["pages", "dictionary", "decoded"],
-)
-def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, options: dict[str, Any], window: int) -> None:
+# What is kept: pages, pages and their dictionary, or cells.
+KEPT = {
+    "pages": {"codec": "zstd"},
+    "dictionary": {"codec": "zstd", "pages": ("1.0", False, True)},
+    "cells": {"column_encoding": {"a": "DELTA_LENGTH_BYTE_ARRAY"}},
+}
+SMALL, LARGE = 10_000, 4 * 10**6
+FIRST = {("pages", SMALL), ("dictionary", LARGE), ("cells", SMALL)}
+
+
+@pytest.mark.parametrize("pair", with_variants(product(KEPT, (SMALL, LARGE)), lambda pair: pair in FIRST), ids=str)
+def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, pair: tuple[str, int]) -> None:
     """Nor does it read the file: that is another one by now, which only its times do not tell."""
+    kept, window = pair
+    options: dict[str, Any] = KEPT[kept]
     cells, path = [np.random.default_rng(i).bytes(90_000) for i in range(40)], tmp_path / "x.parquet"
     path.write_bytes(written(pa.table({"a": cells}), **options))
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
@@ -151,3 +159,22 @@ def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, options: di
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
     scratch.remove([max([*scratch.values(), *scratch.stored()], key=os.path.getsize)])  # the cells, not their places
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+
+
+def test_pages_that_a_crash_may_have_damaged_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not flushed to the disk, so those of another boot do not count. Few are open at a time."""
+    cells, path = [np.random.default_rng(i).bytes(200_000) for i in range(6)], tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": cells}), path, row_group_size=1)
+    monkeypatch.setattr(parquet_pages, "_FILES", BoundedCache(2))
+    for boot in ("before the crash", "after it"):
+        monkeypatch.setattr(parquet_pages, "_boot", lambda boot=boot: boot)
+        form, extent = parse_form("parquet/0"), Extent(DATA.open(str(path)), 0, 0)
+        parquet_pages._files._kept.forget()
+        parquet_pages._FILES.forget()
+        for _ in range(2):
+            contents = [form.content(extent, pack_ordinal(row), LIMITS) for row in range(6)]
+            assert [bytes(content.read(0, content.size)) for content in contents] == cells
+        assert len(parquet_pages._FILES.items()) == 2
+        for stored in Scratch.configured().stored():
+            Path(stored).write_bytes(bytes(os.path.getsize(stored)))
+    assert len(Scratch.configured().stored()) == 12

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from touchfs.catalog.columns import NUMBERS
 from touchfs.catalog.derived import ROWS_MAX
 from touchfs.catalog.rows.byte_arrays import binary_column, byte_array, concatenate, join, take
-from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, Table
+from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.core.errors import FormatError
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.names import NAME_MAX, quote, shorten
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
-from touchfs.format.packed_ids import PackedIds
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,13 +46,10 @@ class _FileColumns(NamedTuple):
     texts: dict[str, pyarrow.Array]
 
 
-def keys_of(table: Table, rows: NDArray[np.int64]) -> PackedIds:
+def keys_of(table: Table, rows: NDArray[np.int64]) -> PackedBytes:
     """The raw keys of the samples that files of a table are of; nothing for those that have none."""
-    keyed = np.asarray(table.keyed)[rows]
-    if (keyed == IN_PATH).all() and not np.asarray(table.parent)[rows].any():
-        data, starts = table.names
-        return PackedIds(data, starts[rows], np.diff(starts)[rows] - np.asarray(table.suffix)[rows])
-    return PackedIds.of([table.own_key(row) for row in rows.tolist()])
+    keys, is_keyed = table.keys(rows), np.asarray(table.keyed)[rows] != UNKEYED
+    return keys._replace(lengths=keys.lengths * is_keyed)
 
 
 def with_files(table: Table, added: Sequence[AddedFiles]) -> tuple[dict[str, Column], list[int]]:
@@ -98,7 +95,7 @@ def _rows_of(table: Table, old: _FileColumns, files: AddedFiles) -> _FileColumns
         # A key that ends in the extension of the file: it is not repeated there.
         if table.name(int(rows[i])) == quote(table.key(int(rows[i])).rpartition("/")[2]):
             stem[i] = size[i]
-    packed = PackedIds(data, starts[rows], stem).taken(np.arange(len(rows)))
+    packed = PackedBytes(data, starts[rows], stem).compacted()
     stems = _from_buffers(np.append(packed.starts, len(packed.data)), packed.data)
     endings = take(byte_array([files.ending, files.ending[1:]]), is_nested.astype(np.int64))
     name = join(stems, endings)

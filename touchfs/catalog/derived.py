@@ -12,6 +12,7 @@ Rows of files of samples are together, in the order of the samples.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload
 
@@ -114,6 +115,20 @@ class KindOrder(DerivedNumbers):
         self._stop = self._rows
         while self._stop > self._start and ordinals[self._stop - 1] == NO_SAMPLE:
             self._stop -= 1
+
+    def rows_of(self, ordinal: int) -> list[int]:
+        """The rows of the files of a sample, in order."""
+        ordinals, start, stop = self._ordinals, self._start, self._stop
+        if start == stop or not 0 <= ordinal <= ordinals[stop - 1]:
+            return []
+        # Nearly always all samples have the same number of files.
+        first = start + ordinal * (stop - start) // (ordinals[stop - 1] + 1)
+        if ordinals[first] != ordinal or (first > start and ordinals[first - 1] == ordinal):
+            first = bisect_left(ordinals, ordinal, start, stop)
+        last = first
+        while last < stop and ordinals[last] == ordinal:
+            last += 1
+        return sorted(range(first, last), key=self._kinds.__getitem__)
 
     def at(self, place: int) -> int:
         row, files = self._start + place, self._stop - self._start

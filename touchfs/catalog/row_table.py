@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.columns import Omitted
-from touchfs.catalog.derived import DERIVED, NO_SAMPLE
+from touchfs.catalog.columns import Omitted, take
+from touchfs.catalog.derived import DERIVED, NO_SAMPLE, KindOrder
 from touchfs.catalog.kind_table import KindTable
 from touchfs.catalog.table import DIRECTORY
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.form.ordinals import pack_ordinal
 from touchfs.format.arrow.mapped_file import Batch
 
@@ -49,6 +50,13 @@ class RowTable(KindTable):
 
     def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
         return [prefix + self.path(row) for row in rows.tolist()]
+
+    def files(self, ordinal: int) -> list[int]:
+        order = self.order
+        return order.rows_of(ordinal) if isinstance(order, KindOrder) else super().files(ordinal)
+
+    def keys(self, rows: NDArray[np.int64]) -> PackedBytes:
+        return PackedBytes.of_numbers(take(self.ordinal, rows))
 
     def inline(self, row: int) -> bytes:
         if not self._has_ordinals:

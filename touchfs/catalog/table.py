@@ -36,6 +36,7 @@ from touchfs.catalog.columns import NUMBERS, Omitted, as_array, restore, take
 from touchfs.catalog.derived import NO_SAMPLE
 from touchfs.core.errors import FormatError
 from touchfs.core.names import is_name, plain_path
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.mapped_file import Batch
 
@@ -45,6 +46,8 @@ __all__ = ["COLUMNS", "DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "U
 COLUMNS = "columns"
 DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
+# Samples for which one pass over all files is faster than to bisect for each.
+_MANY = 1 << 10
 
 
 class Table:
@@ -185,6 +188,42 @@ class Table:
         key = self._keys[row] if self.keyed[row] >= STORED else self._stem(row)
         return key.decode("utf-8", "surrogateescape")
 
+    def keys(self, rows: NDArray[np.int64]) -> PackedBytes:
+        """Return `key` of many files, as bytes; shape `rows.shape`."""
+        try:
+            is_stored = take(self.keyed, rows) >= STORED
+            return PackedBytes.either(is_stored, self._stored(rows[is_stored]), self._stems(rows[~is_stored]))
+        except IndexError as error:
+            raise self._disordered() from error
+
+    def _stored(self, rows: NDArray[np.int64]) -> PackedBytes:
+        return self._spans(rows, np.asarray(self._keys.offsets), self._keys.data)
+
+    def _spans(self, rows: NDArray[np.int64], bounds: NDArray[Any], data: memoryview) -> PackedBytes:
+        starts, ends = bounds[rows].astype(np.int64), bounds[rows + 1].astype(np.int64)
+        is_wrong = (starts < 0) | (starts > ends) | (ends > len(data))
+        if is_wrong.any():
+            raise self._damaged(int(rows[is_wrong.argmax()]))
+        return PackedBytes(np.frombuffer(data, np.uint8), starts, ends - starts)
+
+    def _stems(self, rows: NDArray[np.int64]) -> PackedBytes:
+        """The paths of files without their suffixes."""
+        bounds, cut, at = np.asarray(self._starts), take(self.suffix, rows), rows.copy()
+        names = self._spans(at, bounds, self._data)
+        while (is_above := cut > names.lengths).any():  # the suffix has all of the name, and the slash before it
+            parents = take(self.parent, at[is_above])
+            if (parents >= at[is_above]).any():
+                raise self._damaged(int(at[is_above][0]))
+            cut[is_above] -= names.lengths[is_above] + 1
+            at[is_above] = parents
+            names = self._spans(at, bounds, self._data)
+        stems, parents = names._replace(lengths=names.lengths - cut), take(self.parent, at)
+        if not parents.any():
+            return stems
+        distinct, which = np.unique(parents, return_inverse=True)
+        above = PackedBytes.of([self.path(parent) + b"/" if parent else b"" for parent in distinct.tolist()])
+        return above.chosen(which).followed_by(stems)
+
     def _stem(self, row: int) -> bytes:
         path = self.path(row)
         return path[: len(path) - self.suffix[row]]
@@ -255,7 +294,12 @@ class Table:
         places = np.minimum(ordinals * self._files // self._samples, self._files - 1)
         before = take(self.ordinal, take(self.order, np.maximum(places - 1, 0)))
         is_wrong = (take(self.ordinal, take(self.order, places)) != ordinals) | ((places > 0) & (before == ordinals))
-        for i in np.flatnonzero(is_wrong).tolist():
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong) > _MANY:
+            by_place = take(self.ordinal, take(self.order, np.arange(self._files)))
+            places[wrong] = np.searchsorted(by_place, ordinals[wrong])
+            return places
+        for i in wrong.tolist():
             places[i] = bisect_left(self.order, int(ordinals[i]), hi=self._files, key=self.ordinal.__getitem__)
         return places
 

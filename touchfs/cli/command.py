@@ -49,7 +49,7 @@ HELP_ALL = click.Option(
 
 
 class Command(click.Command):
-    """A command. If it takes one dataset, and the shell made several of a pattern, the error says how to name them."""
+    """A command. If it takes one dataset, and gets several, the error says how to name them."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, with those for help."""
@@ -89,11 +89,17 @@ class Command(click.Command):
                 raise click.MissingParameter(ctx=ctx, param=list(words)[given]) from error
             raise
         except click.UsageError as error:
-            if len(names) < 2 or not error.message.startswith("Got unexpected extra argument"):
+            if not error.message.startswith("Got unexpected extra argument"):
                 raise
-            directory, name = os.path.split(names[0])
-            pattern = os.path.join(directory, f"*{os.path.splitext(name)[1]}")
-            message = f"several datasets: name the directory, or quote a pattern of the shards, as {quote(pattern)}"
+            first = str(self._positional[0].metavar) if self._positional else ""
+            if len(names) > 1:  # the shell has made them of a pattern
+                directory, name = os.path.split(names[0])
+                pattern = os.path.join(directory, f"*{os.path.splitext(name)[1]}")
+                message = f"several datasets: name the directory, or quote a pattern of the shards, as {quote(pattern)}"
+            elif first.startswith("DATASET") or first == "IN":
+                message = f"takes one {first}: run it for each, or name a directory of all"
+            else:
+                raise
             raise click.UsageError(message, ctx) from error
 
     def _words(self, ctx: click.Context, args: list[str]) -> dict[click.Argument, Any]:

@@ -109,9 +109,8 @@ def _unmount_unused(path: str, unmount: Callable[[str], None]) -> None:
             if "busy" in str(error) and time.monotonic() < until:
                 time.sleep(LOOK_SECONDS / 20)
                 continue
-            busy = users(path)
-            if not busy and is_inside(os.getcwd(), path):
+            if is_inside(os.readlink("/proc/self/cwd"), path):  # so is the shell
                 raise MountError("this directory is in it: cd out of it first", path=path) from error
-            if not busy:
+            if not (busy := users(path)):
                 raise
             raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error

@@ -8,8 +8,16 @@ are cancelled and running ones are waited for, so no task is still writing when 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, InvalidStateError, wait
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    InvalidStateError,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -132,3 +140,12 @@ def _sized(function: Callable[[Task], T], listener: Listener, task: tuple[Task, 
     finally:
         if isinstance(listener, RemoteListener):
             listener.flush()
+
+
+def one_ahead(values: Iterator[T]) -> Iterator[T]:
+    """Yield values, none of which is None. A thread makes the next one meanwhile. Raises what making one raises."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[T | None] = pool.submit(next, values, None)
+        while (value := waiting.result()) is not None:
+            waiting = pool.submit(next, values, None)
+            yield value

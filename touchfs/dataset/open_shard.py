@@ -183,15 +183,18 @@ class OpenShard:
         kind, length = table.kind[row] - 1, table.length[row]
         try:  # as in `content`, without calls
             source = self._sources[kind] if kind >= 0 else None
-            if source is None or not length or self.forms[kind] is not BYTES:
+            if source is None or (not length and self.forms[kind] is BYTES):
                 content = self.content(table, row)
                 return bytes(content.read(0, content.size))
-            offset, size = table.offset[row], self._sizes[kind]
+            offset, size, form = table.offset[row], self._sizes[kind], self.forms[kind]
+            detail = b"" if form is BYTES else table.inline(row)
         except IndexError:
             raise self._damaged() from None
         if not (offset >= 0 and 0 <= length <= size - offset):
             self._check(kind, source, offset, length)  # also where the size is not known yet
-        return bytes(source.read(offset, length))
+        if form is BYTES:
+            return bytes(source.read(offset, length))
+        return bytes(form.whole(Extent(source, offset, length), detail, self.limits))
 
     def read_many(self, table: Table, rows: NDArray[np.int64]) -> list[bytes]:
         """Read the whole files at these rows, in their order. Small ranges that are close together are read at once."""

@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.columns import take
 from touchfs.catalog.table import Table
+from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import FormatError
 from touchfs.core.location import Location
 from touchfs.core.measure import SECONDS, TOKENS, UNKNOWN
 from touchfs.core.names import REPORT, hex_digest
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
@@ -44,6 +46,8 @@ Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 CATALOG_DAMAGED = "its catalog is damaged: index with --force"
 # From this number of positions on, NumPy is faster.
 _MANY = 16
+# Keys that are enough for a batch
+_KEYS = 1 << 16
 # First position, end, number in the dataset, and the shard itself.
 _Latest: TypeAlias = tuple[int, int, int, OpenShard | None]
 _NONE: _Latest = (0, 0, 0, None)
@@ -202,6 +206,12 @@ class Samples(Sequence[Sample]):
                 found[position] = round(seconds * 1e6)
         return found
 
+    def keys(self, positions: NDArray[np.int64]) -> Iterator[PackedBytes]:
+        """Yield the keys of these samples as bytes, in batches."""
+        for first in range(0, len(positions), _KEYS):
+            batch = positions[first : first + _KEYS].tolist()
+            yield PackedBytes.of([encode_key(self._at(position).key) for position in batch])
+
     def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         return [self._read_at(extension, position) for position in positions.tolist()]
 
@@ -288,6 +298,10 @@ class CataloguedSamples(Samples):
         """The row of the first file of each of these samples of a shard; -1 for a sample without files."""
 
     @abstractmethod
+    def ordinals(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ordinals in a shard of these samples of it."""
+
+    @abstractmethod
     def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers in a shard of the samples that the files at these rows are of."""
 
@@ -296,6 +310,30 @@ class CataloguedSamples(Samples):
         return np.concatenate(
             [np.zeros(0, np.int64), *map(partial(self.lengths_in, measure), range(len(self._starts) - 1))]
         )
+
+    def keys(self, positions: NDArray[np.int64]) -> Iterator[PackedBytes]:
+        """See `Samples.keys`. Those of small shards are joined."""
+        shards = np.searchsorted(self._bounds, positions, "right") - 1
+        firsts = np.flatnonzero(np.diff(shards, prepend=-1)).tolist()
+        waiting, count = list[PackedBytes](), 0
+        for first, end in pairwise([*firsts, len(positions)]):
+            waiting.append(self._keys_in(int(shards[first]), positions[first:end]))
+            count += end - first
+            if count >= _KEYS or end == len(positions):
+                yield PackedBytes.joined(waiting)
+                waiting, count = [], 0
+
+    def _keys_in(self, shard: int, positions: NDArray[np.int64]) -> PackedBytes:
+        opened = self._shard(shard)
+        table = opened.tables[self.view]
+        ordinals = self.ordinals(shard, positions - self._starts[shard])
+        try:
+            rows = table.first_files(ordinals)
+            keys = table.keys(rows[rows >= 0])
+        except IndexError as error:
+            raise FormatError(CATALOG_DAMAGED, path=opened.shard.path) from error
+        # Nothing of the others can be served.
+        return PackedBytes.either(rows >= 0, keys, PackedBytes.of_numbers(ordinals[rows < 0]))
 
     def lengths_in(self, measure: str, shard: int) -> NDArray[np.int64]:
         """The lengths of the samples of a shard, as `lengths`."""
@@ -336,6 +374,10 @@ class DatasetSamples(CataloguedSamples):
         """The sample with this ordinal."""
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
+
+    def ordinals(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same."""
+        return numbers
 
     def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The ordinals of the samples."""

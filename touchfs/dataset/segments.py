@@ -78,6 +78,10 @@ class SegmentSamples(_Parts, CataloguedSamples):
         np.maximum.at(counts, ordinals, as_array(table.part)[files].astype(np.int64) + 1)
         return counts
 
+    def ordinals(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ordinals of the samples of these segments."""
+        return np.searchsorted(self._ends[shard], numbers, "right")
+
     def numbers(self, shard: int, table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of segments in a shard."""
         firsts = np.concatenate([[0], self._ends[shard]]).astype(np.int64)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from touchfs.core.errors import FormatError
-from touchfs.core.extent import Content, Extent
+from touchfs.core.extent import Buffer, Content, Extent
 from touchfs.limits import Limits
 from touchfs.source.store import StoredFile
 
@@ -54,6 +54,11 @@ class Form(ABC):
     @abstractmethod
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
         """The content of the file that is stored in an extent. Reads nothing of it yet."""
+
+    def whole(self, extent: Extent, detail: bytes, limits: Limits) -> Buffer:
+        """All bytes of the file that is stored in an extent."""
+        content = self.content(extent, detail, limits)
+        return content.read(0, content.size)
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
         """Like `size`, also from what this process has read of the extent before. Never waits."""

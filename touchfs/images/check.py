@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, SourceError, map_os_errors
 from touchfs.core.progress import Progress, unshown
@@ -39,8 +40,9 @@ def check_image(
                 expected.seek(0)
                 if not _are_equal(image, expected):
                     yield "is an image of other data, or of other options: write it again with --force"
+    device_sizes = plan.device_sizes
     for done, shard in enumerate(plan.shards, 1):
-        yield from _unpadded(plan, owners, shard)
+        yield from _unpadded(plan, owners, shard, device_sizes)
         progress(done, len(plan.shards))
 
 
@@ -61,11 +63,13 @@ def _are_equal(image: BinaryIO, expected: BinaryIO) -> bool:
             return True
 
 
-def _unpadded(plan: ImagePlan, owners: ImageOwners, planned: PlannedShard) -> Iterator[str]:
+def _unpadded(
+    plan: ImagePlan, owners: ImageOwners, planned: PlannedShard, device_sizes: NDArray[np.int64]
+) -> Iterator[str]:
     """A line for each file after whose end its block has other bytes than zeros. Those are what mmap shows."""
     shard, catalog = plan.dataset.shards[planned.position], plan.dataset.catalog(planned.position)
     owner = owners.shards[planned.position].at(shard.mtime_ns)
-    found = shard_rows(catalog, planned, plan.device_sizes, owner, 0)
+    found = shard_rows(catalog, planned, device_sizes, owner, 0)
     files, rows = found.rows.files, found.numbers[found.rows.is_file]
     ends, table = files.blocks * BLOCK + files.sizes, catalog.tables["shards"]
     sources = {number: shard.source(name) for name, number in planned.devices.items()}

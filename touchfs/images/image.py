@@ -87,6 +87,7 @@ class _Image:
         self._tops = [self._root, self._shards, *self._splits.values()]
         self._root.entries.append((b"shards", self._shards.nid, DIRECTORY))
         self._shards.entries += [(os.fsencode(name), top.nid, DIRECTORY) for name, top in self._splits.items()]
+        self._device_sizes = plan.device_sizes
         self._meta = meta_block(len(plan.devices) + plan.is_device)
         self._checksum = self._files = self._links = self._directories = 0
         # The rows that are in the image, by the position of their shard.
@@ -142,7 +143,7 @@ class _Image:
         dataset, position = self._plan.dataset, planned.position
         shard = dataset.shards[position]
         owner = self._owners.shards[position].at(shard.mtime_ns)
-        found = shard_rows(dataset.catalog(position), planned, self._plan.device_sizes, owner, self._block)
+        found = shard_rows(dataset.catalog(position), planned, self._device_sizes, owner, self._block)
         self._plan.left_out.files += found.left_out
         self._add_copies(found.copies)
         above = self._splits[shard.directory.rstrip("/")] if shard.directory else self._shards

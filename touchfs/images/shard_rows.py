@@ -81,10 +81,11 @@ def shard_rows(
     numbers = np.flatnonzero(included)
     number_in_image = np.cumsum(included) - 1
     copies, blocks = _copies(device_sizes, np.unique(device[chosen & is_whole]), copies_from)
-    block_of = np.zeros(len(device_sizes), np.int64)
-    block_of[copies.devices] = blocks
+    copied = np.zeros(len(device), np.int64)
+    is_copied = is_whole & np.isin(device, copies.devices)
+    copied[is_copied] = blocks[np.searchsorted(copies.devices, device[is_copied])]
     first = np.where(length, offset >> BLOCK_BITS, 0)[chosen]
-    files = FileInodes(owner, length[chosen], device[chosen], first, block_of[device[chosen]], len(device_sizes))
+    files = FileInodes(owner, length[chosen], device[chosen], first, copied[chosen], len(device_sizes))
     names = EntryNames(data, starts[:-1], np.diff(starts)).take(numbers)
     rows = SubtreeRows(names, number_in_image[parent[numbers]], chosen[numbers], files)
     return ShardRows(rows, numbers, copies, left_out)

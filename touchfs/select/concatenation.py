@@ -189,6 +189,6 @@ def close(samples: SetSamples) -> None:
 
 def _filtered(part: AnySamples, where: str, directory: str) -> Selection:
     try:
-        return Selector(part.dataset, directory).filtered(part, where)
+        return Selector(part.dataset, directory, open_ids=open_file).filtered(part, where)
     except UsageError as error:
         raise error.at(part.dataset.source) from error

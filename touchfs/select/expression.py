@@ -34,6 +34,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+import numpy as np
+
 from touchfs.core.errors import UsageError
 from touchfs.select.ids.names import OpenIds, unopened
 from touchfs.select.predicates import (
@@ -41,6 +43,7 @@ from touchfs.select.predicates import (
     TESTS,
     Kinds,
     Literal,
+    OfKeys,
     Path,
     Predicate,
     getter,
@@ -94,8 +97,9 @@ class Where:
     """A filter expression. `str()` is its canonical text, which parses to an equal expression if no list is in it.
 
     `source` is the text that was parsed, and `open_ids` has opened its lists of ids. `matches` takes the facts of a
-    sample: a mapping from names to values of JSON's types, with nested dicts. `kinds` are the kinds of values for which
-    each test of a field can be true.
+    sample: a mapping from names to values of JSON's types, with nested dicts. `of_keys` takes the keys of many samples,
+    if all that an expression does is to look them up in lists. `kinds` are the kinds of values for which each test of a
+    field can be true.
     """
 
     text: str
@@ -104,6 +108,7 @@ class Where:
     fields: frozenset[Path] = field(compare=False, repr=False)
     kinds: tuple[tuple[Path, Kinds], ...] = field(compare=False, repr=False)
     matches: Predicate = field(compare=False, repr=False)
+    of_keys: OfKeys | None = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -120,7 +125,8 @@ def parse_where(text: str, open_ids: OpenIds = unopened) -> Where:
     clause = parser.expression(DEPTH_MAX)
     if parser.kind != "end":
         raise parser.expected('"and", "or" or the end')
-    return Where(_readable(clause.text), text, open_ids, frozenset(parser.fields), tuple(parser.kinds), clause.matches)
+    text_of_clause, fields, kinds = _readable(clause.text), frozenset(parser.fields), tuple(parser.kinds)
+    return Where(text_of_clause, text, open_ids, fields, kinds, clause.matches, clause.of_keys)
 
 
 def spell_field(path: Path) -> str:
@@ -144,6 +150,7 @@ class _Clause:
     text: str
     binding: int
     matches: Predicate
+    of_keys: OfKeys | None = None
 
     def inside(self, binding: int) -> str:
         return f"({self.text})" if self.binding < binding else self.text
@@ -192,7 +199,12 @@ class _Parser:
         if len(clauses) == 1:
             return clauses[0]
         text = f" {word} ".join(clause.inside(binding) for clause in clauses)
-        return _Clause(text, binding, until(word == "or", [clause.matches for clause in clauses]))
+        matches = until(word == "or", [clause.matches for clause in clauses])
+        of_keys = [clause.of_keys for clause in clauses if clause.of_keys is not None]
+        if len(of_keys) < len(clauses):
+            return _Clause(text, binding, matches)
+        combine = np.any if word == "or" else np.all
+        return _Clause(text, binding, matches, lambda keys: combine([each(keys) for each in of_keys], axis=0))
 
     def negation(self, levels: int) -> _Clause:
         if self.word not in ("not", "("):
@@ -201,7 +213,9 @@ class _Parser:
             raise self.expected(f'at most {DEPTH_MAX} "not" and "(" inside each other')
         if self.takes("not"):
             clause = self.negation(levels - 1)
-            return _Clause("not " + clause.inside(_NOT), _NOT, lambda facts: not clause.matches(facts))
+            inner = clause.of_keys
+            of_keys = None if inner is None else lambda keys: ~inner(keys)
+            return _Clause("not " + clause.inside(_NOT), _NOT, lambda facts: not clause.matches(facts), of_keys)
         self.advance()
         clause = self.expression(levels - 1)
         if not self.takes(")"):
@@ -210,6 +224,7 @@ class _Parser:
 
     def test(self) -> _Clause:
         path, word = self.path(), self.word
+        of_keys: OfKeys | None = None
         self.fields.add(path)
         text = f"{spell_field(path)} {word}"
         if self.takes("exists"):
@@ -219,6 +234,7 @@ class _Parser:
             self.kinds += [(path, ids.kinds)] if ids.kinds else []
             text += f" @{ids.spelled if re.fullmatch(_PLAIN_LIST, ids.spelled) else _spell(ids.spelled)}"
             test: Callable[[Any], bool] = ids.has
+            of_keys = ids.have if path == ("key",) else None
         elif word == "in":
             literals = self.literals()
             self.kinds += [(path, reduce(or_, map(kinds_of, literals)))] if literals else []
@@ -244,7 +260,7 @@ class _Parser:
         else:
             raise self.expected("an operator (== != < <= > >= in contains exists)")
         get = getter(path)
-        return _Clause(text, _NOT, lambda facts: test(get(facts)))
+        return _Clause(text, _NOT, lambda facts: test(get(facts)), of_keys)
 
     def path(self) -> Path:
         parts = [self.part()]

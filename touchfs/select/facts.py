@@ -29,7 +29,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from touchfs.core.errors import DecodeLimitError, FormatError
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.dataset.sample import Sample
 from touchfs.form.compressed_content import with_compressed
 from touchfs.select.expression import spell_field
@@ -72,6 +75,9 @@ class SampleFacts:
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    def keys(self, start: int, stop: int) -> Iterator[PackedBytes]:
+        return self._samples.keys(np.arange(start, stop))
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         for position in range(start, stop):

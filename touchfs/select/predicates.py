@@ -10,6 +10,11 @@ from enum import IntFlag
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.core.packed_bytes import PackedBytes
+
 
 class Named(NamedTuple):
     """A number with a name, as the label of a class: it compares as the number with numbers, as the name with texts."""
@@ -21,6 +26,8 @@ class Named(NamedTuple):
 Path: TypeAlias = tuple[str, ...]
 Literal: TypeAlias = str | int | float | None
 Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
+# Whether each of many samples passes, by their keys: bool[n].
+OfKeys: TypeAlias = Callable[[PackedBytes], NDArray[np.bool_]]
 _Get: TypeAlias = Callable[[Mapping[str, Any]], Any]
 _Test: TypeAlias = Callable[[Any], bool]
 

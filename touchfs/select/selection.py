@@ -6,7 +6,7 @@ A selection is a list of positions, so it has random access and an exact length,
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.names import hex_digest
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import Positions, Samples, as_positions
@@ -87,6 +88,10 @@ class Selection:
         if isinstance(self.positions, range):
             return self.samples.read(extension, chosen * self.positions.step + self.positions.start)
         return self.samples.read(extension, np.asarray(self.positions)[chosen])
+
+    def keys(self, positions: NDArray[np.int64]) -> Iterator[PackedBytes]:
+        """Yield the keys of these samples, as `Samples.keys`."""
+        return self.samples.keys(np.asarray(self.positions, np.int64)[positions])
 
     def lengths(self, measure: str) -> NDArray[np.int64]:
         """The length of each sample by the index, as `Samples.lengths`."""

@@ -24,6 +24,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -31,10 +32,12 @@ import platformdirs
 from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, NotFoundError, UntrustedError, UnwritableError, UsageError, map_os_errors
+from touchfs.core.jobs import one_ahead
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, spell_field
-from touchfs.select.predicates import Kinds, Path, getter, kinds_of
+from touchfs.select.predicates import Kinds, OfKeys, Path, getter, kinds_of
 from touchfs.source.mapped import map_file
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,8 @@ _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
 _SMALL_SAMPLES = 1 << 32
 # Samples evaluated between two reports of progress: some milliseconds if their facts are cached.
 _STEP_SAMPLES = 1 << 12
+# And keys that are looked up together: 30 MB of them.
+_STEP_KEYS = 1 << 19
 _KEPT = 100
 # The fields that a sample may have besides those of its .json.
 _FIELDS = (
@@ -94,6 +99,11 @@ class Filterable(Protocol):
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         """Yield the facts of each sample in [start, stop)."""
+        ...
+
+    def keys(self, start: int, stop: int) -> Iterator[PackedBytes]:
+        """Yield the keys of the samples in [start, stop), in batches."""
+        ...
 
 
 def survivors_directory(beside: str | None = None) -> str:
@@ -200,10 +210,46 @@ def _build(
     file: BinaryIO, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]
 ) -> None:
     total, dtype = len(samples), _dtype(len(samples))
-    fields = [getter(path) for path in sorted(where.fields)]
-    counts, kinds, survived, digest = [0] * len(fields), [Kinds(0)] * len(fields), 0, _hash(b"")
+    counts, kinds, survived, digest = [0] * len(where.fields), [Kinds(0)] * len(where.fields), 0, _hash(b"")
     progress(0, total)
     file.write(bytes(HEADER.size))
+    if where.of_keys is not None:  # no other field is tested, and each sample has a key
+        counts, kinds = [total], [Kinds.TEXT if total else Kinds(0)]
+        evaluated = _by_keys(samples, where.of_keys)
+    else:
+        evaluated = _by_facts(samples, where, counts, kinds)
+    for done, kept in evaluated:
+        piece = kept.astype(dtype).tobytes()
+        file.write(piece)
+        digest.update(piece)
+        survived += len(kept)
+        progress(done, total)
+    piece = np.array(counts, _COUNT).tobytes()
+    file.write(piece)
+    digest.update(piece)
+    tail = np.array([*map(int, kinds), samples.unmeasured], _COUNT).tobytes()
+    file.write(tail + _hash(tail).digest())
+    file.seek(0)
+    file.write(HEADER.pack(MAGIC, VERSION, len(counts), total, survived, identity, digest.digest()))
+
+
+def _by_keys(samples: Filterable, of_keys: OfKeys) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield how many samples are evaluated, and the positions of those that were kept since."""
+    total = len(samples)
+    steps = (samples.keys(start, min(start + _STEP_KEYS, total)) for start in range(0, total, _STEP_KEYS))
+    done = 0
+    for keys in one_ahead(chain.from_iterable(steps)):
+        passed = of_keys(keys)
+        kept = done + np.flatnonzero(passed)
+        done += len(passed)
+        yield done, kept
+
+
+def _by_facts(
+    samples: Filterable, where: Where, counts: list[int], kinds: list[Kinds]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Like `_by_keys`. Adds to the number of samples that have each field, and to the kinds of its values."""
+    fields, total = [getter(path) for path in sorted(where.fields)], len(samples)
     for start in range(0, total, _STEP_SAMPLES):
         stop, kept = min(start + _STEP_SAMPLES, total), []
         for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
@@ -213,18 +259,7 @@ def _build(
                     kinds[i] |= found
             if where.matches(facts):
                 kept.append(position)
-        piece = np.array(kept, dtype).tobytes()
-        file.write(piece)
-        digest.update(piece)
-        survived += len(kept)
-        progress(stop, total)
-    piece = np.array(counts, _COUNT).tobytes()
-    file.write(piece)
-    digest.update(piece)
-    tail = np.array([*map(int, kinds), samples.unmeasured], _COUNT).tobytes()
-    file.write(tail + _hash(tail).digest())
-    file.seek(0)
-    file.write(HEADER.pack(MAGIC, VERSION, len(fields), total, survived, identity, digest.digest()))
+        yield stop, np.array(kept, np.int64)
 
 
 def _make_directory(path: str) -> None:

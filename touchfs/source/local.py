@@ -144,11 +144,13 @@ _reused = ReusedBuffer()
 class LocalFile:
     """A local file as a source. It must match `fingerprint`; by default, its fingerprint at the first open."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_fingerprint", "_nowait", "_verify_at", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_fingerprint", "_identity", "_nowait", "_verify_at", "path")
 
     def __init__(self, path: str, fingerprint: Fingerprint | None = None) -> None:
         self.path = path
         self._fingerprint = fingerprint
+        # Of a fingerprint, as tables ask for it with each cell
+        self._identity: tuple[Fingerprint, str] | None = None
         self._descriptor: _Descriptor | None = None
         self._nowait = _NOWAIT
         self._verify_at = 0.0
@@ -169,10 +171,14 @@ class LocalFile:
     @property
     def identity(self) -> str | None:
         """See `StoredFile.identity`."""
-        fingerprint = self._fingerprint
+        fingerprint, known = self._fingerprint, self._identity
+        if known is not None and known[0] is fingerprint:
+            return known[1]
         if fingerprint is None or fingerprint.inode is None:
             return None
-        return f"{os.path.abspath(self.path)}\0{fingerprint.hashed}"
+        identity = f"{os.path.abspath(self.path)}\0{fingerprint.hashed}"
+        self._identity = fingerprint, identity
+        return identity
 
     def open(self) -> None:
         """See `StoredFile.open`."""

@@ -60,7 +60,7 @@ class OverlaidIndexer:
     """The indexer of a dataset with overlays, around its `own` one, which has found the shards that are `own_listed`.
 
     `overlays` are those of all shards, and `beside` has those of one shard each, by its path. `index_path` is the path
-    of an index file with a suffix for the source.
+    of an index file with a suffix for the source. Raises what opening an overlay raises.
     """
 
     def __init__(
@@ -87,6 +87,9 @@ class OverlaidIndexer:
         self._path = index_path(source, f"{OVERLAID}{overlays_hash(overlays)}.json")
         before = load_dataset_file(self._path, source, distrusted)
         self._known = DatasetFile(source) if force else before
+        if not self._known.shards:  # what is wrong with an overlay is said before somebody looks into a shard
+            for overlay in overlays:
+                overlay.check()
         self.listed = [self._listed_shard(shard) for shard in own_listed]
 
     def shard(self, position: int) -> Shard:

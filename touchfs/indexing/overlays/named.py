@@ -16,7 +16,7 @@ from touchfs.core.errors import SourceError, TouchfsError, UsageError
 from touchfs.core.location import Location
 from touchfs.core.names import OVERLAY_JSON, hex_digest
 from touchfs.core.urls import shown
-from touchfs.indexing.overlays.overlay import Overlay, open_overlay, read_overlay
+from touchfs.indexing.overlays.overlay import Overlay, is_read, open_overlay, read_overlay
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import plain_stem
 from touchfs.source.data import DATA, Look
@@ -61,6 +61,11 @@ class NamedOverlay(NamedTuple):
     def open(self) -> Overlay:
         """Open it. Raises UsageError if it has changed, FormatError and the errors of its store, with the path."""
         return self._open() if self.is_beside else _OPEN.get(self, self._open)
+
+    def check(self) -> None:
+        """Read it, unless that was done before. Raises as `open`."""
+        if not is_read(self.path, self.column, self.digest):
+            self.open()
 
     def _open(self) -> Overlay:
         try:

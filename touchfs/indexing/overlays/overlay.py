@@ -1,6 +1,6 @@
 """An overlay in the scratch store: its rows, and where those of some keys are.
 
-    u64 hash of the key and u64 number of each row, in the parts of `touchfs.source.scratch.sorted_ids`
+    u64 hash of the key and u64 number of each row, in the parts of `touchfs.source.scratch.sorted_entries`
     an Arrow file with the rows in their order: the columns of `OverlayBatch`, named by `OverlayColumns`
     u64 offset, u64 number of rows, for each part
     u64 offset and u64 size of the Arrow file, u64 number of rows, 8s magic
@@ -27,12 +27,13 @@ from touchfs.core.errors import FormatError, SourceError, UsageError, map_os_err
 from touchfs.core.extent import Buffer
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.names import hex_digest
-from touchfs.format.packed_ids import PackedIds, hash_keys
-from touchfs.indexing.overlays.rows import OverlayColumns, OverlayRows, suffix_of
+from touchfs.core.packed_bytes import PackedBytes
+from touchfs.format.id_hashes import hash_keys, hashes_of
+from touchfs.indexing.overlays.rows import OverlayColumns, OverlayRows, packed, suffix_of
 from touchfs.posix.trust import make_directory, open_trusted_unique
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.file import ScratchFile
-from touchfs.source.scratch.sorted_ids import PARTS, SortedPart, part_of, sorted_parts
+from touchfs.source.scratch.sorted_entries import PARTS, EntrySorter, SortedPart, part_of
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
 
@@ -76,9 +77,9 @@ class Overlay:
         self._parts = [_part(data, *place) for place in zip(places[::2], places[1::2], strict=True)]
         self._keys = hash_keys(digest.encode())
 
-    def find(self, keys: PackedIds) -> NDArray[np.int64]:
+    def find(self, keys: PackedBytes) -> NDArray[np.int64]:
         """The number of the row with each key, -1 if there is none; shape (n,)."""
-        hashes, found = keys.hashes(self._keys), np.full(len(keys.lengths), -1)
+        hashes, found = hashes_of(keys, self._keys), np.full(len(keys.lengths), -1)
         parts = part_of(hashes)
         place = np.zeros(len(hashes), np.int64)
         for number in np.unique(parts).tolist():
@@ -93,17 +94,11 @@ class Overlay:
                 at = place[left[asked]]
                 row[asked] = np.where(part.hashes[at] == hashes[left[asked]], part.rows[at], -1)
             left, row = left[row >= 0], row[row >= 0]
-            is_own = self._have_keys(row, keys.taken(left))
+            is_own = packed(self.take(row, [0])[0]).equal(keys.chosen(left))
             found[left[is_own]] = row[is_own]
             left = left[~is_own]
             place[left] += 1
         return found
-
-    def _have_keys(self, rows: NDArray[np.int64], keys: PackedIds) -> NDArray[np.bool_]:
-        import pyarrow.compute as compute
-
-        wanted = _binary(keys)
-        return np.asarray(compute.equal(self.take(rows, [0])[0], wanted))
 
     def take(self, rows: NDArray[np.int64], columns: list[int] | None = None) -> list[pyarrow.Array]:
         """The columns of bytes of these rows, all or those at some places: keys, JSON, and each text."""
@@ -125,15 +120,8 @@ class Overlay:
 
 
 def _part(data: memoryview, offset: int, count: int) -> _HashedRows:
-    rows = offset + 8 * count + 8 * (count + 1)
+    rows = offset + 8 * count
     return _HashedRows(np.frombuffer(data, "<u8", count, offset), np.frombuffer(data, "<i8", count, rows))
-
-
-def _binary(keys: PackedIds) -> pyarrow.Array:
-    arrow = load_pyarrow()
-    offsets = np.append(keys.starts, len(keys.data))
-    buffers = [None, arrow.py_buffer(offsets), arrow.py_buffer(keys.data)]
-    return arrow.Array.from_buffers(arrow.large_binary(), len(keys.lengths), buffers)
 
 
 def open_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
@@ -141,8 +129,7 @@ def open_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
 
     Raises UsageError, FormatError and the errors of its store.
     """
-    scratch = Scratch.configured()
-    name = hex_digest(json.dumps([_VERSION, suffix_of(file.path), digest, column]).encode())
+    scratch, name = Scratch.configured(), _stored_name(file.path, column, digest)
     for is_last in (False, True):
         stored = scratch.make(name, _pieces(file, column, digest, scratch.directory))
         try:
@@ -154,6 +141,15 @@ def open_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
             with map_os_errors(stored.path):
                 scratch.remove([stored.path])
     raise AssertionError
+
+
+def is_read(path: str, column: str | None, digest: str) -> bool:
+    """True if the overlay at a path is in the scratch store, so nothing is wrong with it."""
+    return Scratch.configured().find(_stored_name(path, column, digest)) is not None
+
+
+def _stored_name(path: str, column: str | None, digest: str) -> str:
+    return hex_digest(json.dumps([_VERSION, suffix_of(path), digest, column]).encode())
 
 
 def read_overlay(file: StoredFile, column: str | None, digest: str) -> Overlay:
@@ -185,24 +181,22 @@ def _sections(made: IO[bytes], rows: OverlayRows, keys: NDArray[np.uint64], dire
     count = position = 0
     room = Scratch.configured().limit_now()
 
-    def batches() -> Iterator[tuple[PackedIds, NDArray[np.uint64]]]:
-        nonlocal count
+    places, suspects = np.zeros((PARTS, 2), np.uint64), list[tuple[int, int]]()
+    with tempfile.TemporaryFile(dir=directory) as temporary:
+        sorter = EntrySorter(temporary)
         for batch in rows:
             if made.tell() > room:
                 raise SourceError("has more rows than the scratch store may hold: --scratch-size raises the limit")
             writer.write_batch(arrow.record_batch(batch.columns, schema=schema))
-            numbers = np.arange(count, count + len(batch.keys.lengths), dtype="<i8")
-            count += len(numbers)
-            yield PackedIds.of_equal(numbers.view(np.uint8).reshape(-1, 8)), batch.keys.hashes(keys)
-
-    places, suspects = np.zeros((PARTS, 2), np.uint64), list[tuple[int, int]]()
-    for number, part in enumerate(sorted_parts(batches(), directory)):
-        places[number] = position, part.ids
-        suspects += _equal_hashes(part)[: _SUSPECTS_MAX - len(suspects)]
-        for piece in part.data:
-            data = memoryview(piece).cast("B")
-            position += len(data)
-            yield data
+            hashes = hashes_of(batch.keys, keys)
+            sorter.add(hashes, np.arange(count, count + len(hashes)))
+            count += len(hashes)
+        for number, part in enumerate(sorter.parts()):
+            places[number] = position, len(part.hashes)
+            suspects += _equal_hashes(part)[: _SUSPECTS_MAX - len(suspects)]
+            for entries in part:
+                position += entries.nbytes
+                yield entries.data.cast("B")
     writer.close()
     made.flush()
     size = made.tell()
@@ -217,10 +211,9 @@ def _sections(made: IO[bytes], rows: OverlayRows, keys: NDArray[np.uint64], dire
 
 
 def _equal_hashes(part: SortedPart) -> list[tuple[int, int]]:
-    hashes = np.frombuffer(part.data[0], np.uint64)
-    rows = np.frombuffer(part.data[2], "<i8", len(hashes))
-    repeated = np.flatnonzero(hashes[1:] == hashes[:-1])
-    return sorted(zip(rows[repeated].tolist(), rows[repeated + 1].tolist(), strict=True))[:_SUSPECTS_MAX]
+    repeated = np.flatnonzero(part.hashes[1:] == part.hashes[:-1])
+    pairs = np.sort(np.stack([part.values[repeated], part.values[repeated + 1]], axis=1).astype(np.int64))
+    return sorted((first, second) for first, second in pairs.tolist())[:_SUSPECTS_MAX]
 
 
 def _check_keys(made: IO[bytes], pairs: list[tuple[int, int]]) -> None:

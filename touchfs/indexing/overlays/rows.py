@@ -9,6 +9,7 @@ row has neither a text nor a field. Columns of bytes are left out.
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -23,7 +24,8 @@ from touchfs.core.errors import FormatError, MissingColumnError, UsageError
 from touchfs.core.extent.file_object import FileObject
 from touchfs.core.extras import load_pyarrow
 from touchfs.core.names import distinct
-from touchfs.format.packed_ids import SIZE_MAX, PackedIds
+from touchfs.core.packed_bytes import PackedBytes
+from touchfs.format.id_hashes import SIZE_MAX
 from touchfs.limits import LIMITS
 from touchfs.source.store import StoredFile
 from touchfs.tables.values.pyarrow_errors import pyarrow_errors
@@ -40,6 +42,8 @@ KEY_COLUMNS = ("key", "__key__", "id")
 _BATCH_BYTES = 1 << 24
 _BATCH_ROWS = 1 << 14
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+# NaN and the infinities are texts, as `json_values` has them.
+_decode = json.JSONDecoder(parse_constant=str).decode
 
 
 class OverlayColumns(NamedTuple):
@@ -54,7 +58,7 @@ class OverlayColumns(NamedTuple):
 class OverlayBatch(NamedTuple):
     """Some rows: their keys, and columns of bytes: of keys, of JSON, and of the text of each column that has texts."""
 
-    keys: PackedIds
+    keys: PackedBytes
     columns: list[pyarrow.Array]
 
 
@@ -107,11 +111,11 @@ class _ColumnBytes(NamedTuple):
     text: pyarrow.Array
 
 
-def packed(values: pyarrow.Array) -> PackedIds:
-    """An array of bytes without nulls as ids."""
+def packed(values: pyarrow.Array) -> PackedBytes:
+    """An array of bytes without nulls."""
     _, offsets, data = values.buffers()
     starts = np.frombuffer(offsets, np.int64, len(values) + 1, 8 * values.offset)
-    return PackedIds(np.frombuffer(data or b"", np.uint8), starts[:-1], np.diff(starts))
+    return PackedBytes(np.frombuffer(data or b"", np.uint8), starts[:-1], np.diff(starts))
 
 
 def _keys(keys: pyarrow.Array | list[Any], first: int) -> pyarrow.Array:
@@ -176,23 +180,22 @@ def _kind_of(values: list[Any]) -> pyarrow.DataType | None:
 def _objects(columns: Mapping[str, pyarrow.Array], count: int) -> pyarrow.Array:
     """Rows as JSON, of columns of values as JSON. Nulls are left out."""
     arrow = load_pyarrow()
-    if not columns:
-        return arrow.array([b"{}"] * count, arrow.large_binary())
-    fields = [_join(_json(name), b": ", column) for name, column in columns.items()]
-    # Of one array, pyarrow makes an empty one.
-    inner = _join(*fields, arrow.nulls(count, arrow.large_binary()), between=b", ", nulls="skip")
-    return _join(b"{", inner, b"}")
+    binary, is_first = arrow.large_binary(), np.ones(count, bool)
+    parts = [arrow.array([b""] * count, binary)]
+    for name, column in columns.items():
+        between = arrow.array([b", ", b""], binary).take(arrow.array(is_first.astype(np.int8)))
+        parts.append(_join(between, _json(name), b": ", column).fill_null(b""))
+        is_first &= np.asarray(column.is_null())
+    return _join(b"{", *parts, b"}")
 
 
-def _join(*parts: pyarrow.Array | bytes | None, between: bytes = b"", nulls: str = "emit_null") -> pyarrow.Array:
-    """The parts of each row one after the other."""
+def _join(*parts: pyarrow.Array | bytes | None) -> pyarrow.Array:
+    """The parts of each row one after the other; null where one is."""
     import pyarrow.compute as compute
 
     arrow = load_pyarrow()
-    values = [
-        arrow.scalar(each, arrow.large_binary()) if isinstance(each, bytes) else each for each in (*parts, between)
-    ]
-    return compute.binary_join_element_wise(*values, null_handling=nulls)
+    values = (arrow.scalar(each, arrow.large_binary()) if isinstance(each, bytes) else each for each in (*parts, b""))
+    return compute.binary_join_element_wise(*values)
 
 
 def encode_key(key: str) -> bytes:
@@ -342,7 +345,9 @@ class _JsonLines:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line, parse_constant=_NOT_FINITE.__getitem__)
+                row = _decode(
+                    (line if number > 1 else line.removeprefix(codecs.BOM_UTF8)).decode("utf-8", "surrogatepass")
+                )
             except (ValueError, RecursionError) as error:
                 raise FormatError(f"line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
@@ -350,8 +355,6 @@ class _JsonLines:
             yield row, len(line)
 
 
-# As `json_values` has them
-_NOT_FINITE = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
 _READERS: Mapping[str, Callable[[StoredFile, str | None], _Parquet | _JsonLines]] = {
     ".parquet": _Parquet,
     ".jsonl": _JsonLines,

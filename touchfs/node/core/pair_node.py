@@ -133,6 +133,10 @@ class PairNode(IteratorNode, ABC):
             "filtered and mapped, can"
         )
 
+    def goes_on_with_other(self, name: str) -> bool:
+        """Return True if `extended` may go on where the field `name` of `config` differs."""
+        return name in ("length", "fingerprint") and self.config().get("fingerprint") is not None
+
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
 
@@ -217,7 +221,7 @@ class PairNode(IteratorNode, ABC):
             there = saved_config.get(name)
             if there != here and name not in may_differ:
                 remedy = "restore the graph and the dataset it is of"
-                if name in ("length", "fingerprint") and config.get("fingerprint") is not None:
+                if self.goes_on_with_other(name):
                     remedy = f"{remedy}, or go on with what is left and then with what is new: {EXTEND}"
                 if name == "seed":
                     remedy = "use no seed" if there is None else f"use seed {there!r:.200}"

@@ -59,6 +59,8 @@ def say_growth(state: State) -> str:
     inner = state["state"]
     while isinstance(inner.get("source"), dict):
         inner = inner["source"]
+    if inner["config"].get("order") == "mixture":
+        return "what has come of the mixture stays, and it goes on by the weights that hold from here on"
     stages, has_begun = inner.get("stages"), inner.get("position")
     if stages and not has_begun and stages[-1].get("kind") == GROWN:
         return str(read_grown(Saved(stages[-1])))

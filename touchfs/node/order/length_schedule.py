@@ -5,8 +5,8 @@ have not had more than their share, the one comes whose next sample ends first, 
 fast as its weight says (J. Bennett, H. Zhang: WF2Q, 1996). That is `schedule`'s rule for samples of one length, but for
 when a source may come again, which that rounds down to a whole sample.
 
-A position follows from the lengths of all samples before it. So the sources' counts are remembered at the start of each
-span of positions, as far as somebody asked, and a span is computed from there.
+A position follows from the lengths of all samples before it. So what sources have had is remembered at the start of
+each span of positions, as far as somebody asked, and a span is computed from there. A state holds the last of these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.core.errors import FormatError
 from touchfs.core.progress import reached
+from touchfs.core.token import State
+from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.order.schedule import Schedule
 
 # Positions in a span: to compute them takes 10 ms.
@@ -38,6 +41,19 @@ class Taken:
     counts: tuple[int, ...]
     lengths: tuple[int, ...]
 
+    def as_json(self) -> State:
+        """Return the fields as a state holds them."""
+        return {"counts": list(self.counts), "lengths": list(self.lengths)}
+
+
+def read_taken(saved: Saved, sources: int) -> Taken:
+    """Read what so many sources had at the start of a span from a state. Raises FormatError."""
+    counts, lengths = saved.integers("counts"), saved.integers("lengths")
+    fits = len(counts) == len(lengths) == sources and max(sum(counts), sum(lengths)) <= LARGEST
+    if not fits or sum(counts) % SPAN:
+        raise FormatError(f"{saved.where} does not fit {sources} sources: the state is damaged")
+    return Taken(tuple(counts), tuple(lengths))
+
 
 class LengthSchedule:
     """The sources of the positions of a mixture with the weights of `schedule`, by the lengths of samples.
@@ -50,7 +66,8 @@ class LengthSchedule:
         self._count = len(schedule.weights[0])
         self._first = np.random.RandomState(schedule.seed & 0xFFFFFFFF).permutation(self._count).tolist()
         self._lengths_of = lengths_of
-        self._places = [Taken((0,) * self._count, (0,) * self._count)]
+        # By the span that begins there.
+        self._places = {0: Taken((0,) * self._count, (0,) * self._count)}
         self._latest: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -63,10 +80,22 @@ class LengthSchedule:
             sources[its], numbers[its] = of_span[inside[its]], of_source[inside[its]]
         return sources, numbers
 
+    def remember(self, taken: Taken) -> None:
+        """Compute positions from a place on that another schedule of these weights and lengths has remembered."""
+        self._places[sum(taken.counts) // SPAN] = taken
+
+    def remembered(self, position: int) -> Taken:
+        """Return the last place at a position or before it, of those that are remembered."""
+        return self._places[self._remembered(position // SPAN)]
+
+    def _remembered(self, span: int) -> int:
+        return span if span in self._places else max(each for each in self._places if each < span)
+
     def _span(self, span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        for each in range(len(self._places) - 1, span):
+        first = self._remembered(span)
+        for each in range(first, span):
             self._computed(each)
-            reached(each + 1, span)
+            reached(each + 1 - first, span - first)
         latest = self._latest
         if latest is None or latest[0] != span:
             self._latest = latest = (span, *self._computed(span))
@@ -101,8 +130,7 @@ class LengthSchedule:
                 total += heads[i]
                 heads[i] = next(coming[i])
                 heapq.heappush(waiting, (-(-lengths[i] * whole // weights[i]), i))
-        if len(self._places) == span + 1:
-            self._places.append(Taken(tuple(counts), tuple(lengths)))
+        self._places[span + 1] = Taken(tuple(counts), tuple(lengths))
         return np.array(sources, np.int64), np.array(numbers, np.int64)
 
     def _blocks(self, source: int, number: int) -> Iterator[list[int]]:

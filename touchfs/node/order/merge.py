@@ -5,6 +5,8 @@ Ranks that take batches have one position between two of these, and their worker
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State
 from touchfs.node.core.ranks import Ranks
@@ -51,7 +53,7 @@ def merge_positions(ranks: Ranks) -> State:
         cursors[part.rank] = min(position, count)
     if any(cursors):
         stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
-    return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
+    return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages], **_earliest(states)}
 
 
 def _merge_batches(ranks: Ranks) -> State:
@@ -77,7 +79,8 @@ def _merge_batches(ranks: Ranks) -> State:
     else:
         position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
     units = {"units": left} if first.has("units") else {}
-    return {"position": position, "partition": {**shared, "own": None}, "stages": first.get("stages"), **units}
+    partition = {**shared, "own": None}
+    return {"position": position, "partition": partition, "stages": first.get("stages"), **units, **_earliest(in_epoch)}
 
 
 def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
@@ -99,6 +102,12 @@ def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
     if max(done.values()) - min(done.values()) >= workers:
         raise UsageError(f"{ranks.where}: the workers' states are not from one moment")
     return min(done.values())
+
+
+def _earliest(states: Sequence[Saved]) -> State:
+    """Return what the sources of a mixture by length had had where the first rank goes on."""
+    taken = [state.child("taken") for state in states if state.has("taken")]
+    return {"taken": min(taken, key=lambda each: sum(each.integers("counts"))).fields()} if taken else {}
 
 
 def _left(state: Saved) -> int:

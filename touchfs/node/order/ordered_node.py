@@ -121,6 +121,13 @@ class OrderedNode(PartitionedNode):
             raise FormatError(_DAMAGED)
         return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
 
+    def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
+        """Return fields for a state at a position of what stages left of an epoch, by which it is restored at once."""
+        return {}
+
+    def recall(self, saved: Saved) -> None:
+        """Use the fields of `mark` in a `saved` state, if it has them. Raises FormatError."""
+
     def advanced(self, saved: Saved, count: int) -> State:
         """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
         self._check(saved, _OF_DATA)
@@ -145,13 +152,7 @@ class OrderedNode(PartitionedNode):
                 f"{saved.where} does not say which shards it is over, as states of datasets do: it goes on over the "
                 "same items only"
             )
-        state, part = saved.fields(), saved.get("partition")
-        if isinstance(part, dict) and part.get("kind") != BATCHES and part.get("world_size") != 1:
-            raise UsageError(
-                f"{saved.where} is one of several ranks' own: merge the states of all with merge_states before"
-            )
-        if part is not None:
-            state |= self.merge(Ranks(kind_of(self), [saved], epoch, False, lambda states: {}))
+        state = merged_of_ranks(self, saved)
         merged, length = Saved(state, saved.where), config.integer("length")
         stages = read_stages(merged)
         if position := merged.integer("position", size_after(length, stages)):
@@ -207,6 +208,17 @@ class OrderedNode(PartitionedNode):
     def __len__(self) -> int:
         """Return how many ordinals this rank visits in an epoch."""
         return self.order.count()
+
+
+def merged_of_ranks(node: OrderedNode, saved: Saved) -> State:
+    """Return a state that ranks share as one of no partition. Raises UsageError for one rank's own."""
+    state, part = saved.fields(), saved.get("partition")
+    if isinstance(part, dict) and part.get("kind") != BATCHES and part.get("world_size") != 1:
+        raise UsageError(f"{saved.where} is one of several ranks' own: merge those of all with merge_states before")
+    if part is not None:
+        ranks = Ranks(kind_of(node), [saved], saved.integer("epoch"), False, lambda states: {})
+        state |= node.merge(ranks)
+    return state
 
 
 class OrderIteration(Iteration):

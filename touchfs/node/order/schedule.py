@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,12 +72,17 @@ class Schedule:
         for source, shares in enumerate(zip(*self.weights.values(), strict=True)):
             if not any(shares):
                 raise UsageError(f"source {source} of the mixture has the weight 0: leave it out")
-        self.stretches: list[Stretch] = []
-        taken = np.zeros(count, np.int64)
+
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        """Made when the first position is asked for: 0.1 s for a period of 65,536, which weights of length need not."""
+        made: list[Stretch] = []
+        taken = np.zeros(len(self.weights[0]), np.int64)
         for start, shares in self.weights.items():
-            if self.stretches:
-                taken = self.stretches[-1].counts(start)
-            self.stretches.append(_stretch(start, shares, taken, seed))
+            if made:
+                taken = made[-1].counts(start)
+            made.append(_stretch(start, shares, taken, self.seed))
+        return made
 
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the source of each of the positions `(n,)`, and how many samples of it came before."""

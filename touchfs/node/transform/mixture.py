@@ -6,7 +6,8 @@ and its state is one position. The k-th sample of a source is the k-th of its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.core.errors import UsageError
+from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.measure import UNKNOWN, check_measure, unknown_length
 from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
@@ -24,10 +25,11 @@ from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
-from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK
-from touchfs.node.order.length_schedule import LengthSchedule
+from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK, AnyStage, Epoch, LeftByRanks, WholeEpoch, read_stages
+from touchfs.node.order.length_schedule import LengthSchedule, read_taken
 from touchfs.node.order.order import Order
-from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration, merged_of_ranks
+from touchfs.node.order.remainder import Remainder, Stage
 from touchfs.node.order.schedule import Schedule, Weights
 from touchfs.node.transform.mapper import mapped_order
 
@@ -46,8 +48,8 @@ class LazyMixture(SourcesNode, OrderedNode):
     an epoch ends where a source has no more samples, and all of them begin the next one.
 
     With `by="seconds"` or `by="tokens"` weights are of length: at every position each source has had its share of that,
-    to within one sample. Where that is depends on the lengths of all samples before, which the index knows: about 4 s
-    for a million of them when a pass resumes. Its sources repeat.
+    to within one sample. Where that is depends on the lengths of all samples before, which the index knows. A state
+    holds what each source has had; to begin anywhere else takes about 4 s for a million of them. Its sources repeat.
 
     `rank`, `world_size`, `partition`, `tail` and `global_batch` are as for a `LazyGlobalShuffle`. Raises UsageError for
     a source that is empty, one rank's part, or without an order of its own: samples of datasets, shuffled or not, and
@@ -92,6 +94,26 @@ class LazyMixture(SourcesNode, OrderedNode):
     def iteration(self, epoch: int, saved: Saved) -> MixtureIteration:
         self._before(epoch)
         return MixtureIteration(self, epoch, saved)
+
+    def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
+        if isinstance(self._schedule, LengthSchedule):  # it may be that others compute the positions
+            self._schedule.at(np.array([self._in_schedule(epoch, left := self.left_of(epoch, stages), position)]))
+            return self.mark_of(epoch, left, position)
+        return {}
+
+    def mark_of(self, epoch: int, left: Epoch, position: int) -> State:
+        """Return what sources had near a position of what is `left` of an epoch, as far as that is computed."""
+        if not isinstance(self._schedule, LengthSchedule):
+            return {}
+        return {"taken": self._schedule.remembered(self._in_schedule(epoch, left, position)).as_json()}
+
+    def recall(self, saved: Saved) -> None:
+        if isinstance(self._schedule, LengthSchedule) and saved.has("taken"):
+            self._schedule.remember(read_taken(saved.child("taken"), len(self.sources)))
+
+    def _in_schedule(self, epoch: int, left: Epoch, position: int) -> int:
+        inside = left.ordinals(np.array([position]))[0] if position < left.size else self.order.size
+        return self._before(epoch) + int(inside)
 
     def _before(self, epoch: int) -> int:
         """Return how many positions of the schedule are before an epoch. Raises UsageError for too many."""
@@ -172,6 +194,32 @@ class LazyMixture(SourcesNode, OrderedNode):
             "data": list(map(describe, self.sources)),
         }
 
+    def goes_on_with_other(self, name: str) -> bool:
+        return name == "weights"
+
+    def extended(self, saved: Saved) -> State:
+        """Return `saved` as a state of these weights, if all that has come did so by the same ones.
+
+        Raises UsageError for other sources, and for weights that were others before.
+        """
+        here = self.config()
+        self._check(saved, list(here))
+        here, there = self.config(), saved.child("config").fields()  # with the seeds of the state
+        if there == here or any(there[name] != here[name] for name in here if name not in ("weights", "length")):
+            return super().extended(saved)
+        state = merged_of_ranks(self, saved)
+        came = self._before(saved.integer("epoch")) + _came(Saved(state, saved.where))
+        stretches = [_until(came, config["weights"], saved.where) for config in (there, here)]
+        if stretches[0] != stretches[1]:
+            weights = self.schedule.weights
+            now = max(start for start in weights if start <= came)
+            later = {max(start, came): list(shares) for start, shares in weights.items() if start >= now}
+            raise UsageError(
+                f"{saved.where}: {came} samples of the mixture have come by other weights, and stay: give "
+                f"weights={stretches[0] | later}"
+            )
+        return {**state, "config": here}
+
     def described(self) -> list[Any]:
         return self.sources
 
@@ -189,6 +237,15 @@ class MixtureIteration(OrderIteration):
 
     node: LazyMixture
 
+    def __init__(self, node: LazyMixture, epoch: int, saved: Saved) -> None:
+        node.recall(saved)
+        super().__init__(node, epoch, saved)
+
+    def position(self) -> State:
+        own, size = self.own, self.size
+        next_one = self._part.positions(np.array([own]), size)[0] if own < self._part.count(size) else size
+        return {**super().position(), **self.node.mark_of(self.epoch, self._left, int(next_one))}
+
     def walk(self) -> Iterator[Pair]:
         count = FIRST_BLOCK
         while positions := list(islice(self._ordinals, count)):
@@ -196,6 +253,30 @@ class MixtureIteration(OrderIteration):
                 self.own += 1
                 yield self.node.pair_of(token)
             count = min(count * 4, BLOCK)
+
+
+def _came(saved: Saved) -> int:
+    """Return the position of an epoch from which on nothing has come."""
+    size = saved.child("config").integer("length")
+    left: Epoch = WholeEpoch(size, None)
+    for stage in read_stages(saved):
+        if not isinstance(stage, Stage):
+            raise FormatError(f"{saved.where} has other data before: it is not a state of a mixture, or damaged")
+        left = LeftByRanks(left, Remainder(left.size, stage))
+    first, behind = saved.integer("position", left.size), size - left.size
+
+    def is_behind_all(number: int) -> bool:
+        return int(left.ordinals(np.array([number]))[0]) == number + behind
+
+    return behind + first + bisect_left(range(first, left.size), True, key=is_behind_all)
+
+
+def _until(end: int, weights: Any, where: str) -> dict[int, list[int]]:
+    """Return the weights in a `config` that hold before a position. Raises FormatError."""
+    try:
+        return {int(start): list(shares) for start, shares in weights if start < end}
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{where}.config.weights are no weights: the state is damaged") from error
 
 
 def _in_order(source: Any) -> OrderedNode:

@@ -1,8 +1,9 @@
-"""A list of ids, sorted, in the scratch store, and which values are in it.
+"""A list of ids in the scratch store, and which values are in it.
 
-    the parts of `touchfs.source.scratch.sorted_ids`, in order
-    u64 offset, u64 number of ids, for each part
-    u64 number of ids, u64 how many more the file had, u64 kind (`Kinds`), 8s magic
+    the ids as they were read, with what is between them, and zeros up to a multiple of 8
+    their entries, sorted by hash (`touchfs.source.scratch.sorted_entries`): for each part all hashes, then all spans
+    u64 offset, u64 number of entries, for each part
+    u64 number of entries, u64 kind (`Kinds`), 8s magic
     u32 CRC-32 (zlib's) of all before, which is compared when a process opens the file
 
 The file's name follows from the bytes of the list and its suffix, so a list is sorted once, wherever it is.
@@ -15,50 +16,61 @@ import hashlib
 import json
 import logging
 import struct
+import tempfile
 import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from contextlib import closing, suppress
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.table_builder import encode_key
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, TouchfsError, UsageError, map_os_errors
 from touchfs.core.extent import Buffer
+from touchfs.core.jobs import one_ahead
 from touchfs.core.names import hex_digest
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.core.urls import shown
-from touchfs.format.packed_ids import PackedIds, hash_keys
+from touchfs.format.id_hashes import SIZE_MAX, hash_keys, hashes_of
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.trust import open_trusted_unique
-from touchfs.select.ids.reader import Column, encode, integer_id, read_ids, suffix_of
+from touchfs.select.ids.reader import Column, integer_id, read_ids, suffix_of
 from touchfs.select.predicates import Kinds, Named
 from touchfs.source.data import DATA
 from touchfs.source.mapped import map_file
 from touchfs.source.scratch.file import ScratchFile
-from touchfs.source.scratch.sorted_ids import PARTS, sorted_parts
+from touchfs.source.scratch.sorted_entries import PARTS, EntrySorter, bounds_of_parts
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, StoredFile
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+# 1 had the ids in the order of their hashes.
+VERSION = 2
 _MAGIC = b"TOUCHIDS"
-_TAIL, _CHECKSUM = struct.Struct("<QQQ8s"), struct.Struct("<I")
+_TAIL, _CHECKSUM = struct.Struct("<QQ8s"), struct.Struct("<I")
 _PLACES = 2 * PARTS
 _PIECE = 1 << 20
 # Lists that a process has open besides those in use
 _LISTS: BoundedCache[tuple[str, Column, Hashable], IdList] = BoundedCache(4)
 _WORD = (1 << 64) - 1
 _HALF = (1 << 32) - 1
+# A span is where an id begins, times 2^17, and its length.
+_LENGTH_BITS = SIZE_MAX.bit_length()
+_LENGTH = (1 << _LENGTH_BITS) - 1
+# Ids that are compared together, which fit into the processor's cache
+_BLOCK = 1 << 13
 
 
 class _MappedPart(NamedTuple):
     hashes: memoryview[int]
-    bounds: memoryview[int]
-    ids: memoryview[int]
+    spans: memoryview[int]
 
 
 class IdList:
@@ -77,41 +89,92 @@ class IdList:
             zlib.crc32(self._data[: -_CHECKSUM.size])
         ):
             raise FormatError("a damaged list of ids", path=file.path)
-        self.count, self.repeated, kind, magic = _TAIL.unpack_from(self._data, end)
+        self._entries, kind, magic = _TAIL.unpack_from(self._data, end)
         self.kinds = Kinds(kind)
         if magic != _MAGIC:
             raise FormatError("not a list of ids", path=file.path)
         places = self._data[end - 8 * _PLACES : end].cast("Q").tolist()
         self._parts = [*map(self._part, places[::2], places[1::2])]
-        self._keys: list[int] = hash_keys(digest.encode()).tolist()
+        self._hash_keys = hash_keys(digest.encode())
+        self._keys: list[int] = self._hash_keys.tolist()
 
     def _part(self, offset: int, count: int) -> _MappedPart:
-        bounds = offset + 8 * count
-        ids = bounds + 8 * (count + 1)
-        return _MappedPart(self._data[offset:bounds].cast("Q"), self._data[bounds:ids].cast("q"), self._data[ids:])
+        middle, end = offset + 8 * count, offset + 16 * count
+        return _MappedPart(self._data[offset:middle].cast("Q"), self._data[middle:end].cast("Q"))
+
+    def _at(self, spans: NDArray[np.uint64]) -> PackedBytes:
+        starts, lengths = spans >> np.uint64(_LENGTH_BITS), spans & np.uint64(_LENGTH)
+        return PackedBytes(np.asarray(self._data), starts.astype(np.int64), lengths.astype(np.int64))
+
+    @cached_property
+    def repeated(self) -> int:
+        """How many more ids the list has than different ones."""
+        return sum(map(self._repeated_in, self._parts))
+
+    def _repeated_in(self, part: _MappedPart) -> int:
+        hashes, spans = np.asarray(part.hashes), np.asarray(part.spans)
+        places = np.flatnonzero(hashes[1:] == hashes[:-1])
+        is_same = self._at(spans[places]).equal(self._at(spans[places + 1]))
+        if is_same.all():
+            return len(places)
+        ids = self._at(spans)  # different ones of one hash may be between equal ones
+        return len(hashes) - len({ids.at(place) for place in range(len(hashes))})
+
+    @property
+    def count(self) -> int:
+        """How many different ids there are."""
+        return int(self._entries) - self.repeated
 
     def has(self, value: Any) -> bool:
         """True if a value is one of the ids."""
         if type(value) is Named:
             value = value.name if self.kinds is Kinds.TEXT else value.number
         if self.kinds is Kinds.TEXT:
-            return type(value) is str and self._has(encode(value))
+            return type(value) is str and self._has(encode_key(value))
         if type(value) is float and value.is_integer():
             value = int(value)
         return type(value) is int and -(1 << 63) <= value < 1 << 63 and self._has(integer_id(value))
 
+    def have(self, texts: PackedBytes) -> NDArray[np.bool_]:
+        """Whether each text is one of the ids, as `has` says of it: bool[n]."""
+        found = np.zeros(len(texts.lengths), np.bool_)
+        if self.kinds is not Kinds.TEXT:
+            return found
+        rows = np.flatnonzero(texts.lengths <= SIZE_MAX)
+        hashes = hashes_of(texts.chosen(rows), self._hash_keys)
+        order = np.argsort(hashes)
+        rows, hashes = rows[order], hashes[order]
+        spans = np.zeros(len(found), np.uint64)
+        for part, (first, end) in zip(self._parts, pairwise(bounds_of_parts(hashes)), strict=True):
+            if first < end and len(part.hashes):
+                places = np.searchsorted(part.hashes, hashes[first:end])
+                places = np.minimum(places, len(part.hashes) - 1)
+                is_there = np.asarray(part.hashes)[places] == hashes[first:end]
+                chosen = rows[first:end][is_there]
+                found[chosen], spans[chosen] = True, np.asarray(part.spans)[places[is_there]]
+        rows = np.flatnonzero(found)
+        for first in range(0, len(rows), _BLOCK):
+            block = rows[first : first + _BLOCK]
+            found[block] = texts.chosen(block).equal(self._at(spans[block]))
+        for row in rows[~found[rows]].tolist():  # another id has its hash
+            found[row] = self._has(texts.at(row))
+        return found
+
     def _has(self, value: bytes) -> bool:
+        if len(value) > SIZE_MAX:
+            return False
         wanted = self._hash(value)
-        hashes, bounds, ids = self._parts[wanted >> 56]
+        hashes, spans = self._parts[wanted >> 56]
         place = bisect_left(hashes, wanted)
         while place < len(hashes) and hashes[place] == wanted:
-            if ids[bounds[place] : bounds[place + 1]] == value:
+            start, length = spans[place] >> _LENGTH_BITS, spans[place] & _LENGTH
+            if self._data[start : start + length] == value:
                 return True
             place += 1
         return False
 
     def _hash(self, value: bytes) -> int:
-        """Like `PackedIds.hashes`, of one id."""
+        """Like `hashes_of`, of one id."""
         keys, found = self._keys, len(value) * self._keys[-1]
         halves = array("I", value + bytes(-len(value) % 8))
         for number in range(0, len(halves), 2):
@@ -193,22 +256,23 @@ def _pieces(file: StoredFile, column: Column, digest: str, directory: str) -> It
 
 
 def _sections(file: StoredFile, column: Column, digest: str, directory: str) -> Iterator[Buffer]:
-    kind, read, count, position, keys = Kinds.TEXT, 0, 0, 0, hash_keys(digest.encode())
-
-    def batches() -> Iterator[tuple[PackedIds, NDArray[np.uint64]]]:
-        nonlocal kind, read
-        for batch in read_ids(file, column):
-            kind = batch.kind
-            read += len(batch.ids.lengths)
-            yield batch.ids, batch.ids.hashes(keys)
-
+    kind, count, position = Kinds.TEXT, 0, 0
     places = np.zeros((PARTS, 2), np.uint64)
-    for number, part in enumerate(sorted_parts(batches(), directory)):
-        places[number] = position, part.ids
-        count += part.ids
-        for piece in part.data:
-            data = memoryview(piece).cast("B")
-            position += len(data)
-            yield data
+    with tempfile.TemporaryFile(dir=directory) as temporary:
+        sorter, keys = EntrySorter(temporary), hash_keys(digest.encode())
+        for batch in one_ahead(read_ids(file, column)):
+            kind, ids = batch.kind, batch.ids.narrowed()
+            sorter.add(hashes_of(ids, keys), (ids.starts + position << _LENGTH_BITS) + ids.lengths)
+            count += len(ids.lengths)
+            position += len(ids.data)
+            yield ids.data.data
+        padding = bytes(-position % 8)
+        position += len(padding)
+        yield padding
+        for number, part in enumerate(sorter.parts()):
+            places[number] = position, len(part.hashes)
+            for entries in part:
+                position += entries.nbytes
+                yield entries.data.cast("B")
     yield places.tobytes()
-    yield _TAIL.pack(count, read - count, kind, _MAGIC)
+    yield _TAIL.pack(count, kind, _MAGIC)

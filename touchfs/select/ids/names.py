@@ -14,8 +14,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.select.ids.id_list import IdList, open_list
 from touchfs.select.ids.reader import READERS, Column
 from touchfs.select.predicates import Kinds
@@ -45,6 +49,10 @@ class Ids(Protocol):
         """True if a value is one of them."""
         ...
 
+    def have(self, texts: PackedBytes) -> NDArray[np.bool_]:
+        """Whether each text is one of them, as `has` says of it: bool[n]."""
+        ...
+
 
 # Opens what follows `@`, for the ids of a field of this name.
 OpenIds: TypeAlias = Callable[[str, str], Ids]
@@ -59,6 +67,10 @@ class Unopened:
         self.spelled = name
 
     def has(self, value: Any) -> bool:
+        """Nothing is looked up."""
+        raise UsageError(f"the list of ids @{self.spelled} is not open")
+
+    def have(self, texts: PackedBytes) -> NDArray[np.bool_]:
         """Nothing is looked up."""
         raise UsageError(f"the list of ids @{self.spelled} is not open")
 

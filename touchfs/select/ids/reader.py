@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent.file_object import FileObject
 from touchfs.core.extras import load_pyarrow
-from touchfs.format.packed_ids import SIZE_MAX, PackedIds
+from touchfs.core.packed_bytes import PackedBytes
+from touchfs.format.id_hashes import SIZE_MAX
 from touchfs.limits import LIMITS
 from touchfs.select.predicates import Kinds
 from touchfs.source.store import StoredFile
@@ -60,7 +62,7 @@ class IdBatch(NamedTuple):
     """Some ids, all texts or all integers of 8 bytes."""
 
     kind: Kinds
-    ids: PackedIds
+    ids: PackedBytes
 
 
 def read_ids(file: StoredFile, column: Column) -> Iterator[IdBatch]:
@@ -104,7 +106,7 @@ def _texts(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         is_longer = ends > starts
         ends[is_longer] -= data[ends[is_longer] - 1] == ord("\r")
         kept = ends > starts
-        yield IdBatch(Kinds.TEXT, PackedIds(data, starts[kept], (ends - starts)[kept]))
+        yield IdBatch(Kinds.TEXT, PackedBytes(data, starts[kept], (ends - starts)[kept]))
 
 
 def _json_lines(file: StoredFile, column: Column) -> Iterator[IdBatch]:
@@ -143,19 +145,11 @@ def _json_lines(file: StoredFile, column: Column) -> Iterator[IdBatch]:
 def _of_values(values: list[Any]) -> IdBatch:
     if type(values[0]) is int:
         return _of_integers(np.array(values, np.int64))
-    return IdBatch(Kinds.TEXT, PackedIds.of([encode(value) for value in values]))
-
-
-def encode(text: str) -> bytes:
-    """A text as the bytes of an id: those of a file's name where it has them."""
-    try:
-        return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return text.encode(errors="surrogatepass")
+    return IdBatch(Kinds.TEXT, PackedBytes.of([encode_key(value) for value in values]))
 
 
 def _of_integers(values: NDArray[Any]) -> IdBatch:
-    return IdBatch(Kinds.NUMBER, PackedIds.of_equal(values.astype("<i8").view(np.uint8).reshape(-1, 8)))
+    return IdBatch(Kinds.NUMBER, PackedBytes.of_equal(values.astype("<i8").view(np.uint8).reshape(-1, 8)))
 
 
 def _integers(values: NDArray[Any], first: int) -> NDArray[Any]:
@@ -200,10 +194,10 @@ def _arrays(file: StoredFile, column: Column) -> Iterator[IdBatch]:
             pairs = np.stack([values[name] for name in dtype.names or ()], axis=1).astype(">u8")
             digits = pairs.view(np.uint8)
             both = np.stack([digits >> 4, digits & 15], axis=2).reshape(rows, -1)
-            yield IdBatch(Kinds.TEXT, PackedIds.of_equal(_DIGITS[both]))
+            yield IdBatch(Kinds.TEXT, PackedBytes.of_equal(_DIGITS[both]))
         else:
-            texts = values.tolist()
-            yield IdBatch(Kinds.TEXT, PackedIds.of(texts if dtype.kind == "S" else [encode(text) for text in texts]))
+            texts = values.tolist() if dtype.kind == "S" else map(encode_key, values.tolist())
+            yield IdBatch(Kinds.TEXT, PackedBytes.of([*texts]))
 
 
 def _parquet(file: StoredFile, column: Column) -> Iterator[IdBatch]:
@@ -232,7 +226,7 @@ def _parquet(file: StoredFile, column: Column) -> Iterator[IdBatch]:
                 _, bounds, data = array.buffers()
                 offsets = np.frombuffer(bounds, np.int64, len(array) + 1, 8 * array.offset)
                 found = np.frombuffer(data or b"", np.uint8)
-                yield IdBatch(Kinds.TEXT, PackedIds(found, offsets[:-1], np.diff(offsets)))
+                yield IdBatch(Kinds.TEXT, PackedBytes(found, offsets[:-1], np.diff(offsets)))
             else:
                 yield _of_integers(_integers(array.to_numpy(), first))
             first += len(array)

@@ -2,9 +2,10 @@
 
 A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
 fetched ahead of him (`read_ahead.py`). The first small read anywhere else in a block gets a small piece, and the second
-one the whole block: random reads move an eighth of the bytes, and a reader of all samples in
-any order pays at most one short request more for each block. While the scratch store evicts most blocks before they are
-read again (`scratch/turnover.py`), who does not read in order gets exact ranges, which are in memory only.
+one the whole block, also if it is another process's: random reads move an eighth of the bytes, and readers of all
+samples in any order pay at most one short request more for each block. While the scratch store evicts most blocks
+before they are read again (`scratch/turnover.py`), who does not read in order gets exact ranges, which are in memory
+only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from touchfs.source.remote.flights import FLIGHTS, Version
 from touchfs.source.remote.kept import KEPT, TURNOVER, FilePiece, FileRange, Piece
 from touchfs.source.remote.read_ahead import Reader, Readers
 from touchfs.source.remote.versions import tells_version
+from touchfs.source.scratch.claims import CLAIMS
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 BLOCK, SMALL = 1 << 20, 128 << 10
@@ -139,8 +141,14 @@ class RemoteBlocks:
         if FLIGHTS.find(block) is not None:
             return [whole]
         asked = sum(1 << piece.number % (BLOCK // SMALL) for piece, _, _ in self._small(first, last))
-        touched = self._touched[number] = self._touched.get(number) or asked
+        touched = self._touched[number] = self._touched.get(number) or self._touched_elsewhere(block.start) or asked
         return small if is_small and touched == asked else [whole]
+
+    def _touched_elsewhere(self, start: int) -> int:
+        """The small pieces of the block at `start` that another process fetches, or has kept, as in `_touched`."""
+        pieces = [piece for piece, _, _ in self._small(start, start + BLOCK)]
+        is_there = [KEPT.is_on_disk(piece) or CLAIMS.is_taken(piece.name) for piece in pieces]
+        return sum(1 << place for place, each in enumerate(is_there) if each)
 
     def _small(self, first: int, last: int) -> Iterator[tuple[FilePiece, int, int]]:
         """The small pieces of a range, and what of each is in the range."""

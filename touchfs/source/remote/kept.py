@@ -21,9 +21,11 @@ from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.core.extent import Buffer
 from touchfs.core.names import hex_digest
 from touchfs.posix.bounded_cache import BoundedCache
+from touchfs.source.scratch.claims import CLAIMS
 from touchfs.source.scratch.source import ScratchValue
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.turnover import Turnover
+from touchfs.source.scratch.value import open_value
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 # Bytes in the memory of a process, and open pieces, for all files.
@@ -113,6 +115,19 @@ class KeptPieces:
             return None
         return None if value is None else self._read(piece, value, begin, end)
 
+    def take(self, piece: FilePiece) -> memoryview | None:
+        """Have a piece in memory that another process has just kept; None if it is not kept."""
+        try:
+            path = Scratch.configured().value_path(piece.name)
+            if (opened := open_value(path)) is None:
+                return None
+            self._add(piece, ScratchValue(path, opened[0]))
+        except (OSError, TouchfsError):
+            return None
+        self._see_given(piece)
+        self.remember(piece, data := memoryview(opened[1]))
+        return data
+
     def _read(self, piece: FilePiece, value: ScratchValue, begin: int, end: int) -> Buffer | None:
         value.is_used = True
         try:
@@ -128,7 +143,10 @@ class KeptPieces:
 
     def is_on_disk(self, piece: FilePiece) -> bool:
         """True if a piece seems to be in the scratch store."""
-        return os.path.lexists(Scratch.configured().value_path(piece.name))
+        try:
+            return os.path.lexists(Scratch.configured().value_path(piece.name))
+        except TouchfsError:  # a store that cannot be used
+            return False
 
     def touch(self, piece: FilePiece) -> None:
         """Have the scratch store evict others before this piece."""
@@ -140,6 +158,16 @@ class KeptPieces:
         """Why a piece was not kept on the disk, if one was not since a moment of the monotonic clock."""
         refusal = self._refusal
         return refusal.reason if refusal is not None and refusal.moment >= moment else None
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the store had no room for a piece just now."""
+        refusal = self._refusal
+        return (
+            refusal is not None
+            and monotonic() < refusal.moment + _REFUSED_SECONDS
+            and refusal.scratch == Scratch.configured()
+        )
 
     def in_memory(self, piece: Piece) -> memoryview | None:
         """A piece that is in memory."""
@@ -153,12 +181,15 @@ class KeptPieces:
         self._memory.keep(piece, data)
 
     def offer(self, piece: Piece, data: memoryview) -> bool:
-        """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
-        must wait.
+        """Keep a piece soon, if there is room, and then give up the claim to it. Returns False if so much is waiting
+        for the disk already that the caller must wait.
         """
         if isinstance(piece, FileRange):
             return True
-        return self._is_refused() or WRITE_BEHIND.offer(len(data), partial(self._keep, piece, data))
+        if self.is_refused:
+            CLAIMS.release(piece.name)
+            return True
+        return WRITE_BEHIND.offer(len(data), partial(self._keep, piece, data))
 
     def forget(self) -> None:
         """Have no piece in memory or open any more."""
@@ -169,29 +200,27 @@ class KeptPieces:
             self._open.clear()
 
     def _keep(self, piece: FilePiece, data: memoryview) -> None:
-        if self._is_refused():
-            return
         scratch = Scratch.configured()
         try:
-            if (written := scratch.keep_open(piece.name, data)) is not None:
+            if not self.is_refused and (written := scratch.keep_open(piece.name, data)) is not None:
                 self._add(piece, ScratchValue(scratch.value_path(piece.name), written))
         except SourceError as error:  # no room, or no place: then it is not kept
             self._refusal = _RefusedPiece(scratch, monotonic(), error)
-
-    def _is_refused(self) -> bool:
-        refusal = self._refusal
-        return (
-            refusal is not None
-            and monotonic() < refusal.moment + _REFUSED_SECONDS
-            and refusal.scratch == Scratch.configured()
-        )
+        finally:
+            CLAIMS.release(piece.name)
 
     def _opened(self, piece: FilePiece) -> ScratchValue | None:
         scratch = Scratch.configured()
         path = scratch.value_path(piece.name)
         if not os.path.lexists(path):  # as most are when they are needed first
             return None
-        return self._add(piece, ScratchValue(path))
+        value = self._add(piece, ScratchValue(path))
+        self._see_given(piece)
+        return value
+
+    def _see_given(self, piece: FilePiece) -> None:
+        if piece.size == TURNOVER.size:
+            TURNOVER.see_given(piece.prefix, piece.number)
 
     def _add(self, piece: FilePiece, value: ScratchValue) -> ScratchValue:
         """Open a value and add it."""

@@ -4,6 +4,7 @@
     <32 hex digits>.value            a small value: a header with a checksum, and the bytes
     .touchfs-tmp-<either of these>   being written; its size includes the space reserved for it
     .touchfs-scratch.lock            locked while a process reserves room or removes files; holds the account
+    .touchfs-scratch.claims          a byte of it is locked for each value that a process fetches (`claims.py`)
 
 Any number of processes share the store. File locks end with the process that holds them. A writer holds an exclusive
 lock (flock) on its file, so an unfinished file that can be locked was left by a killed process. The next writer removes
@@ -111,8 +112,10 @@ class Scratch:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             return file if file.exists else None
 
-    def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> ScratchFile:
+    def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0, *, is_flushed: bool = True) -> ScratchFile:
         """Return the locked file of this name. If it is missing, write it from `pieces`, of at least `at_least` bytes.
+
+        If it is not flushed to the disk, its name has the boot, after which it may be damaged.
 
         Waits if another process is writing it. Raises SourceError if there is no room. Then, and after an error of
         `pieces`, the partial file is removed.
@@ -122,7 +125,7 @@ class Scratch:
                 with self._space.unfinished_file(name + _FILE) as descriptor:
                     if (file := self.find(name)) is None:  # another process may have made it since the last look
                         count("scratch_misses")
-                        return self._write(descriptor, name, pieces, at_least)
+                        return self._write(descriptor, name, pieces, at_least, is_flushed)
             count("scratch_hits")
             return file
 
@@ -198,7 +201,9 @@ class Scratch:
         """Remove files and values, even those in use. One that is missing already is no error. Raises OSError."""
         self._space.remove(paths)
 
-    def _write(self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int) -> ScratchFile:
+    def _write(
+        self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int, is_flushed: bool
+    ) -> ScratchFile:
         space, file_name = self._space, name + _FILE
         os.ftruncate(descriptor, 0)  # a killed process may have left data
         room, size = space.reserve(descriptor, file_name, at_least, _ahead(at_least)), 0
@@ -209,7 +214,8 @@ class Scratch:
                     room = space.reserve(descriptor, file_name, size, _ahead(size))
                 file.write(piece)
         os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
+        if is_flushed:
+            os.fsync(descriptor)
         space.complete(descriptor, file_name)
         scratch_file = ScratchFile(self.path(name), os.dup(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # both descriptors share one open file, so they share its lock

@@ -25,10 +25,12 @@ class Turnover:
     """A store of blocks of `size` bytes that is as large as the scratch store, and at least `memory`."""
 
     def __init__(self, size: int, memory: int) -> None:
-        self._size = size
+        self.size = size
         self._memory = memory
         # Blocks by file and number, the one used last at the end, and the range that was read last.
         self._blocks: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        # Those of them that another process has fetched.
+        self._given: set[tuple[str, int]] = set()
         self._read = self._evicted = 0
         self._room, self._look_at = 0, 0.0
         # True in a process that reads ahead for others, which find only blocks.
@@ -37,11 +39,11 @@ class Turnover:
     @property
     def is_wasteful(self) -> bool:
         """True if the exact ranges should be fetched."""
-        return not self.is_for_others and self._evicted > max(_WORTH * self._read, _LEAST_BLOCKS * self._size)
+        return not self.is_for_others and self._evicted > max(_WORTH * self._read, _LEAST_BLOCKS * self.size)
 
     def see(self, file: str, start: int, stop: int) -> None:
         """Count bytes that are read. Those that were prefetched and then read count once."""
-        size, room = self._size, self._room_now()
+        size, room = self.size, self._room_now()
         for number in range(start // size, -(-stop // size)):
             block, part = (file, number), (max(start, number * size), min(stop, (number + 1) * size))
             if self._blocks.get(block) == part:
@@ -51,14 +53,21 @@ class Turnover:
             with suppress(KeyError):  # another thread changes them
                 self._blocks.move_to_end(block)
                 if len(self._blocks) * size > room:
-                    self._blocks.popitem(last=False)
-                    self._evicted += size
+                    oldest, _ = self._blocks.popitem(last=False)
+                    self._evicted += 0 if oldest in self._given else size
+                    self._given.discard(oldest)
         if self._read + self._evicted > 2 * room:  # what was long ago counts less
             self._read, self._evicted = self._read // 2, self._evicted // 2
+
+    def see_given(self, file: str, number: int) -> None:
+        """A block comes from another process: to evict it costs nothing."""
+        if (file, number) in self._blocks:
+            self._given.add((file, number))
 
     def forget(self) -> None:
         """Count from the beginning."""
         self._blocks.clear()
+        self._given.clear()
         self._read = self._evicted = 0
         self._look_at = 0.0
 

@@ -48,6 +48,10 @@ class ParquetCell(Form):
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> ParquetCellFile:
         return ParquetCellFile(cast("StoredFile", extent.source), self, parse_ordinal(detail), limits)
 
+    def whole(self, extent: Extent, detail: bytes, limits: Limits) -> Buffer:
+        found = self.content(extent, detail, limits).found()
+        return found.read(0, found.size)
+
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
         found = self.content(extent, detail, limits).known()
         return None if found is None else found.size

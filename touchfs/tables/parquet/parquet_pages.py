@@ -15,7 +15,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,15 @@ from touchfs.core.names import hex_digest
 from touchfs.form.computed import ComputedContent
 from touchfs.limits import Limits
 from touchfs.posix.bounded_cache import BoundedCache
-from touchfs.source.scratch.source import ScratchSource, ScratchValue
+from touchfs.posix.processes import system
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
+from touchfs.tables.parquet.open_file import OpenParquet, open_parquet
 from touchfs.tables.values.field_paths import Path, build_path
 from touchfs.tables.values.kept_values import KEPT_BYTES, NBYTES
 from touchfs.tables.values.open_files import OpenTableFiles
-
-if TYPE_CHECKING:
-    from touchfs.tables.parquet.open_file import OpenParquet
 
 PIECE_SIZE = 1 << 20
 # Decoding a page of so many bytes takes no longer than opening a file.
@@ -83,6 +83,9 @@ class _Locks:
 _locks = _Locks()
 # Of all columns of this process.
 _PLACES: BoundedCache[Hashable, CellPlaces] = BoundedCache(KEPT_BYTES, NBYTES)
+# The files of the store that have the bytes that cells are in: at most 128, as each takes two descriptors, and of
+# 256 MiB, which the store cannot evict.
+_FILES: BoundedCache[str, ScratchSource] = BoundedCache(1 << 28, lambda file: max(file.size, 1 << 21))
 # The bytes that cells are in, of which the store did not take some.
 _DECODED: BoundedCache[Hashable, memoryview] = BoundedCache(KEPT_BYTES, NBYTES)
 
@@ -121,27 +124,27 @@ class ParquetCells:
         return found
 
     def _find(self, row: int) -> CellPlaces:
-        from touchfs.tables.parquet.open_file import open_parquet
-
         table = open_parquet(self._source, self._limits)
         if not 0 <= row < table.rows:
             raise FormatError(f"the table has no row {row}: index with --force")
-        rows = table.page_rows(self._path, row)
-        batch, start = table.locate(rows.start)
-        ranges = table.cell_ranges(self._path, batch, start, len(rows))
-        if ranges is None:
-            page = self._decode(table, rows)
-        else:
-            page = CellPlaces(rows.start, self._source, ranges.offsets, ranges.lengths)
-        _PLACES.keep((self, rows.start), page)
-        if rows.start not in self._stops:
-            self._stops[rows.start] = rows.stop
-            insort(self._firsts, rows.start)
+        # Nearly always a row group of images is a page: so nothing of the group is parsed if the page is kept.
+        start = int(table.starts[table.locate(row)[0]])
+        page = self._kept_places(table, start)
+        if page is None or row >= start + len(page.lengths):
+            page = self._page(table, table.page_rows(self._path, row))
+        _PLACES.keep((self, page.first), page)
+        if page.first not in self._stops:
+            self._stops[page.first] = page.first + len(page.lengths)
+            insort(self._firsts, page.first)
         return page
 
-    def _decode(self, table: OpenParquet, rows: range) -> CellPlaces:
-        kept = self._kept_places(table, rows)
-        if kept is not None:
+    def _page(self, table: OpenParquet, rows: range) -> CellPlaces:
+        batch, start = table.locate(rows.start)
+        ranges = table.cell_ranges(self._path, batch, start, len(rows))
+        if ranges is not None:
+            return CellPlaces(rows.start, self._source, ranges.offsets, ranges.lengths)
+        kept = self._kept_places(table, rows.start)
+        if kept is not None and len(kept.lengths) == len(rows):
             return kept
         large = table.large_cells(self._path, rows, self._small)
         if large is not None:
@@ -155,16 +158,16 @@ class ParquetCells:
             self._keep_places(rows, kind, len(data), np.concatenate((offsets, lengths)))
         return CellPlaces(rows.start, content, offsets, lengths)
 
-    def _kept_places(self, table: OpenParquet, rows: range) -> CellPlaces | None:
-        """The places of the cells of a page that a process has decoded into the scratch store."""
-        name, value = self._name(f"places {rows.start}"), None
+    def _kept_places(self, table: OpenParquet, first: int) -> CellPlaces | None:
+        """The places of the cells of a page, by its first row, that a process has decoded into the scratch store."""
+        name, value = self._name(f"places {first}"), None
         with suppress(SourceError):
             value = None if name is None else Scratch.configured().kept(_hashed(name))
-        if value is None or len(value) != _KEPT.size + 2 * len(rows) * _PLACE.itemsize:
+        if value is None or len(value) <= _KEPT.size or (len(value) - _KEPT.size) % (2 * _PLACE.itemsize):
             return None
         kind, size = _KEPT.unpack_from(value)
         offsets, lengths = np.frombuffer(value, _PLACE, offset=_KEPT.size).reshape(2, -1)
-        return CellPlaces(rows.start, self._content(table, rows, kind, size), offsets, lengths)
+        return CellPlaces(first, self._content(table, range(first, first + len(lengths)), kind, size), offsets, lengths)
 
     def _keep_places(self, rows: range, kind: int, size: int, places: NDArray[np.int64]) -> None:
         if (name := self._name(f"places {rows.start}")) is not None:
@@ -187,13 +190,8 @@ class ParquetCells:
             large = None if kind == _DECODED_PAGE else table.large_cells(self._path, rows, -1)
             return table.cell_buffers(self._path, rows)[1] if large is None else large[1]
 
-        if size > self._limits.window and name is not None:
-            # Without room in the store, or without the store, the last page stays in memory.
-            with suppress(SourceError):
-                made = Scratch.configured().make(_hashed(name), _pieces(decode if data is None else lambda: data), size)
-                return Extent(ScratchSource(made), 0, size)
-        elif size > self._small and name is not None:
-            return _KeptBytes(_hashed(name), decode, data)
+        if size > self._small and name is not None:
+            return _StoredBytes(_hashed(f"{name}\0{_boot()}"), decode, size, data)
         key = name or object()
 
         def render(offset: int, length: int) -> bytes:
@@ -212,36 +210,48 @@ def _pieces(decode: Callable[[], memoryview]) -> Iterator[memoryview]:
         yield data[first : first + PIECE_SIZE]
 
 
-class _KeptBytes:
-    """Bytes that are a value of the scratch store, by its name: a `Source`. Where they are not there, as they were
-    evicted or had no room, they are decoded again.
+class _StoredBytes:
+    """Bytes that are a file of the scratch store, by its name: a `Source`. Where it is not there, as it was evicted or
+    had no room, they are decoded again.
+
+    Such files are not flushed to the disk, which may take longer than to decode them. So their names have the boot:
+    after another one, that of a crash, they are not the ones that are looked for.
     """
 
-    __slots__ = ("_decode", "_name", "_value")
+    __slots__ = ("_decode", "_name", "_size")
 
-    def __init__(self, name: str, decode: Callable[[], memoryview], data: memoryview | None) -> None:
+    def __init__(self, name: str, decode: Callable[[], memoryview], size: int, data: memoryview | None) -> None:
         self._name = name
         self._decode = decode
-        self._value: ScratchValue | None = None
+        self._size = size
+        if data is not None:
+            self._stored(lambda: data)
+
+    def _stored(self, decode: Callable[[], memoryview]) -> ScratchSource | None:
+        """The file; None without room in the store, or without the store."""
         with suppress(SourceError):
-            if data is not None:
-                Scratch.configured().keep(name, data)
-            self._value = ScratchValue(Scratch.configured().value_path(name))
+            return _FILES.get(self._name, lambda: ScratchSource(self._made(decode)))
+        return None
+
+    def _made(self, decode: Callable[[], memoryview]) -> ScratchFile:
+        return Scratch.configured().make(self._name, _pieces(decode), self._size, is_flushed=False)
 
     def read(self, offset: int, length: int) -> Buffer:
         """See `Source.read`."""
-        if self._value is not None:
-            with suppress(SourceError):
-                return self._value.read(offset, length)
-        data = _DECODED.get(self._name, self._decode)
-        if self._value is not None:
-            with suppress(SourceError):
-                Scratch.configured().keep(self._name, data)
-        return bytes(data[offset : offset + length])
+        file = _FILES.find(self._name) or self._stored(self._decode)
+        if file is not None:
+            return file.read(offset, length)
+        return bytes(_DECODED.get(self._name, self._decode)[offset : offset + length])
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Source.read_nowait`."""
-        return None if self._value is None else self._value.read_nowait(offset, length)
+        file = _FILES.find(self._name)
+        return None if file is None else file.read_nowait(offset, length)
+
+
+@lru_cache
+def _boot() -> str:
+    return system()[0]
 
 
 class _FileCells:
