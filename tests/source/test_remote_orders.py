@@ -94,8 +94,11 @@ print(sum(len(each) for batch in samples.loader(64, int(sys.argv[3]), collate_fn
 """
 
 
-def test_two_workers_fetch_together_what_one_would(far: RangeServer, samples: DatasetSamples) -> None:
-    """Both need each block of a window, and have one scratch store."""
+def test_two_workers_fetch_together_what_one_would(
+    far: RangeServer, samples: DatasetSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both need each block of a window, and have one scratch store, which holds two windows."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(TOTAL * SIZE // 4))
     urls = f"{far.url}/t-{{0..{SHARDS - 1}}}.tar"
     moved = []
     for workers in (1, 2):
