@@ -47,6 +47,10 @@ class Parsed(HTMLParser):
         named = [attributes.get(name) for _, attributes in self.elements for name in ("href", "src", "srcset")]
         return [urljoin(self.path, url).partition("#")[0] for url in named if url is not None]
 
+    def marked(self, name):
+        """The elements of a class."""
+        return [found for _, found in self.elements if name in (found.get("class") or "").split()]
+
     def all(self, tag, **attributes):
         return [found for name, found in self.elements if name == tag and attributes.items() <= found.items()]
 

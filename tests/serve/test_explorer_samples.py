@@ -123,7 +123,7 @@ def test_a_damaged_file_is_a_line_in_its_place(tmp_path):
     with served_files(tmp_path, {**files, "b.wav": tone(0.5)}) as port:
         server = AtPort(port)
         parsed = page(server, "/-/sample/t/a")
-        assert len(parsed.all("p", **{"class": "alarm"})) >= 2 and "the text stands" in parsed.text
+        assert len(parsed.marked("alarm")) == 3 and "the text stands" in parsed.text
         assert os.fspath(tmp_path) not in parsed.text
         for url in ("wave/shards/t/a.wav.svg", "spectrogram/shards/t/a.wav.png", "array/shards/t/a.npy.png"):
             got = server.ask(f"/-/{url}")
@@ -149,7 +149,7 @@ def test_errors_lead_to_their_samples(tmp_path):
             if url.startswith("-/sample"):
                 assert line in Parsed(got.body).text
         overview = page(server, "/")
-        assert "fine" in overview.text and overview.all("p", **{"class": "alarm"})
+        assert "fine" in overview.text and overview.marked("alarm")
         assert values(server, "/-/errors?from=1")["lines"] == found["lines"][1:]
 
 
