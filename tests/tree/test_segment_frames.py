@@ -113,14 +113,14 @@ def test_segments_show_what_ffmpeg_shows(videos: Path, tmp_path: Path, pool: Dec
     stems = [f"{number:04d}" for number in range(len(SEGMENTS))]
     files = [f"{stem}.{end}" for stem in stems for end in ("json", "mp4", "txt", "wav")]
     assert sorted(names(tree, here)) == sorted([*stems, *(each for each in files if each != "0002.txt")])
+    # The whole video is decoded, and the frames of a span are taken by their times: an accurate seek.
+    every = hashes("-i", str(video), "-vsync", "passthrough")
+    assert len(every) == len(times)
     for stem, segment in zip(stems, SEGMENTS, strict=True):
         start, end = float(str(segment["start"])), float(str(segment.get("end", 2 * SECONDS)))
         copy = tmp_path / f"{stem}.mp4"
         copy.write_bytes(read(tree, f"{here}/{stem}.mp4"))
-        # The whole video is decoded, and the frames of the span are taken by their times: an accurate seek.
-        every = hashes("-i", str(video), "-vsync", "passthrough")
         wanted = [number for number, time in enumerate(times) if start - 1e-4 <= time - origin < end - 1e-4]
-        assert len(every) == len(times)
         assert hashes("-i", str(copy)) == [every[number] for number in wanted]
         # ffmpeg counts the length from the first frame on, and in fragments goes to the next key frame for the last
         # frame before it.
