@@ -76,7 +76,7 @@ def test_the_overview(served):
     cards = {part["title"]: part for part in values(served, "/-/")["page"]["parts"] if "title" in part}
     assert (
         sum(cards["Duration"]["counts"]) == 10
-        and cards["Duration"]["filters"][0] == "duration >= 0 and duration < 0.03125"
+        and cards["Duration"]["filters"][0] == "duration >= 0 and duration < 0.0625"
     )
     assert len(parsed.all("a", **{"class": "row"})) == 10
 
