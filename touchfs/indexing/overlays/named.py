@@ -99,7 +99,7 @@ def overlays_beside(shards: Iterable[str], look: Look) -> dict[str, NamedOverlay
     for shard in shards:
         directory, name = os.path.split(f"{plain_stem(shard)}.parquet")
         names = listed(directory)
-        if (name in names) if names is not None else not Location.of(shard).is_url:
+        if (name in names) if names is not None else os.path.isabs(shard):
             with suppress(TouchfsError):
                 status = look.stat(os.path.join(directory, name))
                 version = hex_digest(status.fingerprint.hashed.encode(errors="surrogateescape"))
