@@ -77,10 +77,11 @@ class CountedDataset:
     ) -> SampleList:
         """A list of its samples, as far as they are known. Raises as `Lists.page`."""
         overview, lists = self._looked()
-        if not overview.shards:
-            self._begin()
-            self._done.wait(_FIRST_SECONDS)
-            overview, lists = self._looked()
+        if not overview.is_whole and self._cards[0] != len(overview.shards):
+            self._begin()  # which indexes small datasets
+            if not overview.shards:
+                self._done.wait(_FIRST_SECONDS)
+                overview, lists = self._looked()
         with self._page_is_made():
             found = lists.page(of, where, sort, seed, first)
         found = replace(found, sources=self._sources(overview, of))
