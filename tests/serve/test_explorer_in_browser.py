@@ -57,6 +57,14 @@ def test_a_page(browser, served, tmp_path, path):
     check_page(browser, served.url + path, tmp_path, lambda url: url.startswith(served.url))
 
 
+def test_a_list_shows_no_broken_picture(browser, evil):
+    browser.look()
+    browser.open(evil.url + "-/samples")
+    row = "document.querySelector('a.row[href$=\"/broken\"]').closest('tr')"
+    wait_until(lambda: browser.run(f"return {row}.querySelector('.none') !== null"))
+    assert not browser.run(f"return {row}.querySelector('img')")
+
+
 def test_pictures_are_seen(browser, served):
     browser.look()
     browser.open(served.url + MONDAY)

@@ -115,6 +115,7 @@ def test_a_bad_filter_is_shown_where_it_is(server, where, column, underlined):
             and parsed.all("input", id="where")[0]["value"] == where
         )
         assert parsed.texts[parsed.texts.index(where[:column]) + 1] == underlined
+        assert "samples" in parsed.texts and " · " not in parsed.texts  # nothing stands before the sources
 
 
 def test_images_are_a_grid_of_thumbnails(tmp_path):

@@ -67,6 +67,15 @@ def test_files_are_served_while_pictures_wait(running, monkeypatch):
         drawn.slots.acquire()
 
 
+@pytest.mark.parametrize("data", [b"", b"RIFF no wav"])
+def test_a_damaged_recording_is_no_mistake_of_the_server(tmp_path, data, caplog):
+    place = write_tar(tmp_path / "t.tar", {"bad.wav": data})
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        got = AtPort(port).ask("/-/wave/shards/t/bad.wav.svg")
+    assert got.status == 422 and got.body.startswith(b"not a recording that can be sliced: it ")
+    assert not caplog.records
+
+
 def test_who_waits_too_long_is_told_when_to_come_again(running, monkeypatch):
     server, drawn = running
     monkeypatch.setattr(pictures, "WAIT_SECONDS", 0.05)
@@ -85,4 +94,4 @@ def test_an_image_that_is_too_large_is_not_decoded(tmp_path):
     place = write_tar(tmp_path / "t.tar", {"bomb.png": header + b"\0" * 2_000_000})
     with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
         got = AtPort(port).ask("/-/thumb/shards/t/bomb.png.jpg")
-        assert (got.status, got.body.count(b"\n")) == (500, 1)
+        assert (got.status, got.body.count(b"\n")) == (422, 1)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from touchfs.core.control_characters import one_line
-from touchfs.core.errors import NotFoundError, TouchfsError, UsageError
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Memory
 from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, json_of
 from touchfs.explore.served import policy, served, static_files, static_place
@@ -166,7 +166,10 @@ class Explorer:
             return HttpAnswer(HTTPStatus.NOT_MODIFIED, (("ETag", etag),))
         content = self._tree.open(tree, found)
         name = os.path.basename(path)
-        data = self.pictures.picture(kind, content, name, found.etag, width, is_night=is_night)
+        try:
+            data = self.pictures.picture(kind, content, name, found.etag, width, is_night=is_night)
+        except FormatError as error:  # the file is damaged, not the server
+            raise refusal(HTTPStatus.UNPROCESSABLE_ENTITY, error.message) from error
         ending = "svg" if kind == "wave" else "jpg" if kind == "thumb" else "png"
         return answer_file(environ, Memory(data), etag, TYPES[ending], (SVG_POLICY,) if ending == "svg" else ())
 

@@ -62,6 +62,12 @@ const recording = (root) => {
 };
 document.querySelectorAll(".player").forEach(recording);
 
+// A picture that cannot be drawn leaves its place empty. One that failed before this script ran is asked for again.
+for (const image of document.querySelectorAll(".list img, .grid img")) {
+  image.addEventListener("error", () => image.replaceWith(Object.assign(document.createElement("span"), { className: "none" })));
+  if (image.complete && !image.naturalWidth) image.src = image.getAttribute("src");
+}
+
 const walk = (by) => {
   const rows = [...document.querySelectorAll("a.row")];
   rows[Math.min(Math.max(rows.indexOf(document.activeElement) + by, 0), rows.length - 1)]?.focus();
