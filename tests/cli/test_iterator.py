@@ -244,7 +244,7 @@ def test_specs_name_only_lists_that_were_given(shards, touchfs, text, tmp_path, 
         assert lines(touchfs("iterator", "next", place, "train", *options)) == chosen
         spec = json.dumps({"where": f"key in @{tmp_path}/ids.txt"})
         refused = said(touchfs("iterator", "create", place, "other", "--spec", spec, *options), 2)
-        assert "is no list of `touchfs mount --ids NAME=FILE`, and there are @good" in refused
+        assert "is no list that --ids NAME=FILE has given, and there are @good" in refused
     finally:
         if is_mounted:
             subprocess.run(["fusermount3", "-u", "-z", place], check=True)

@@ -331,7 +331,7 @@ def test_the_canonical_text_has_the_content_and_a_pickle_the_file(tmp_path: Path
 def test_only_lists_that_were_given_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IDS_VARIABLE, "")
     path = written(tmp_path, ".txt", ["a"])
-    with pytest.raises(UsageError, match=f"where: @{path} is no list of `touchfs mount --ids NAME=FILE`"):
+    with pytest.raises(UsageError, match=f"where: @{path} is no list that --ids NAME=FILE has given"):
         open_given(path, "key")
     give([f"good={path}"])
     assert open_given("good", "key").has("a")

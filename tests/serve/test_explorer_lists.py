@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from served_pages import AtPort, page, tone, values
 from tars import write_tar
-from tree_servers import in_this_process
+from tree_servers import in_this_process, serving
+from waiting import wait_until
 
 from touchfs.indexing import open_dataset
 from touchfs.pages import listing
@@ -89,6 +90,17 @@ def test_a_filter(server):
     assert "6 found in 1 – 240 of 240" in parsed.text and parsed.all("input", id="where")[0]["value"] == "at < 3"
     assert "none of these has the field color" in page(server, "/-/samples?where=" + quote("color == 1")).text
     assert walked(server, "/-/samples?sort=-size&where=" + quote("at < 3"))[0][0] == "0-002"
+
+
+def test_a_filter_names_lists_that_were_given_and_no_files(tmp_path):
+    write_tar(tmp_path / "d.tar", {f"{each}.txt": b"" for each in "abcd"})
+    (tmp_path / "ids.txt").write_text("b\nd\n")
+    with serving(tmp_path / "d.tar", "--ids", f"good={tmp_path}/ids.txt") as server:
+        wait_until(lambda: len(values(server, "/-/samples")["rows"]) == 4)
+        found = values(server, "/-/samples?where=" + quote("key in @good"))
+        assert [row["key"] for row in found["rows"]] == ["b", "d"]
+        refused = page(server, "/-/samples?where=" + quote(f"key in @{tmp_path}/ids.txt"), status=400)
+        assert "is no list that --ids NAME=FILE has given, and there are @good" in refused.text
 
 
 def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):

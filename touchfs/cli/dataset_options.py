@@ -187,6 +187,16 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def ids_option(option: Callable[..., Any] = click.option) -> Any:
+    """`--ids`, as `option` declares options: for commands whose filters others write, who name no files."""
+    return option(
+        "--ids",
+        multiple=True,
+        metavar="NAME=FILE",
+        help="A list of ids that filters may name: key in @NAME. FILE:COLUMN names a column. Can be repeated.",
+    )
+
+
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that open a dataset. The command gets them as one argument, `read_options`."""
     kind = dataset_option(

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from touchfs.cli.command import DatasetsCommand, state_option
 from touchfs.cli.command_group import CommandGroup
 from touchfs.cli.dataset_argument import datasets_argument
-from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.dataset_options import ReadOptions, dataset_options, ids_option
 from touchfs.cli.mounted_iterators import MountedIterators, is_mount
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.stored_iterators import open_stored
@@ -97,10 +97,7 @@ def _of_a_dataset(function: Callable[..., Any]) -> Any:
         return function(open_iterators, **others)
 
     state_dir = state_option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
-    ids = click.option(
-        "--ids", multiple=True, metavar="NAME=FILE", help="A list of ids that specs name, as for `touchfs mount`."
-    )
-    of_state = ids(state_dir(state_database_options(dataset_options(with_iterators))))
+    of_state = ids_option()(state_dir(state_database_options(dataset_options(with_iterators))))
     return datasets_argument("where", "DATASET")(of_state)
 
 

@@ -11,7 +11,7 @@ import click
 
 from touchfs.cli.command import options_in, state_option
 from touchfs.cli.dataset_argument import PATH, datasets_argument
-from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.dataset_options import ReadOptions, dataset_options, ids_option
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
 from touchfs.cli.mounted_dataset import BACKGROUND, TOUCH, WAIT, open_mounted
@@ -119,12 +119,7 @@ _logs = options_in("Logs and metrics")
     metavar="N",
     help="Read the files of the next N steps of an iterator ahead, for remote data.",
 )
-@_iterators(
-    "--ids",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="A list of ids that specs may name: key in @NAME. FILE:COLUMN names a column. Can be repeated.",
-)
+@ids_option(_iterators)
 @_serving("--prefetch", is_flag=True, help="Download all remote shards into the local cache, in the background.")
 @_serving("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
 @_serving(

@@ -10,7 +10,7 @@ import click
 
 from touchfs.cli.command import Command
 from touchfs.cli.dataset_argument import datasets_argument, open_listed
-from touchfs.cli.dataset_options import ReadOptions, dataset_options
+from touchfs.cli.dataset_options import ReadOptions, dataset_options, ids_option
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import say
 from touchfs.core.errors import SourceError
@@ -39,9 +39,16 @@ from touchfs.posix.threads import start_thread
     help="Answers that one client may have open at a time, of 64 in all. Behind a proxy, all clients are one: 64.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the dataset in the browser.")
+@ids_option()
 @dataset_options
 def command(
-    source: str, address: str, token_file: str | None, answers: int, opens: bool, read_options: ReadOptions
+    source: str,
+    address: str,
+    token_file: str | None,
+    answers: int,
+    opens: bool,
+    ids: tuple[str, ...],
+    read_options: ReadOptions,
 ) -> None:
     """Serve a dataset over HTTP and WebDAV, read-only.
 
@@ -55,6 +62,7 @@ def command(
       curl http://127.0.0.1:8080/shards/
     """
     from touchfs.explore.served import compile_pages
+    from touchfs.select.ids.names import give
     from touchfs.serve.access import HttpAccess, parse_address, read_token
     from touchfs.serve.application import Application
     from touchfs.serve.served_tree import ServedTree
@@ -64,6 +72,7 @@ def command(
     token = None if token_file is None else read_token(token_file)
     if token is None and not place.is_loopback:
         raise click.UsageError(f"--http {address}: other machines reach it, so it needs --token-file")
+    give(ids)
     with progress_bar("indexing") as progress:
         dataset = open_listed(source, read_options, progress)
     if dataset.is_indexed and (problem := why_unservable(dataset)):

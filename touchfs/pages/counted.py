@@ -100,7 +100,8 @@ class CountedDataset:
     def page(self) -> tuple[Page, bool]:
         """The page of the dataset without samples, and whether something of it is still being counted."""
         known = self.overview()
-        if self._cards[0] != len(known.shards) and self._begin():
+        if self._cards[0] != len(known.shards):
+            self._begin()
             self._done.wait(_PATIENCE_SECONDS)
             known = self.overview()
         counted, basis, cards = self._cards
@@ -108,11 +109,11 @@ class CountedDataset:
         page = Page(self.title, known.place(), facts, [*cards, *known.problems()])
         return page, counted != len(known.shards)
 
-    def _begin(self) -> bool:
-        """Count in a thread, unless one does. Returns whether it has just begun."""
+    def _begin(self) -> None:
+        """Count in a thread, unless one does."""
         with self._lock:
             if self._is_counting:
-                return False
+                return
             self._is_counting = True
             self._done.clear()
         try:
@@ -120,7 +121,6 @@ class CountedDataset:
         except SourceError:
             self._is_counting = False
             raise
-        return True
 
     def _count(self) -> None:
         try:

@@ -1,9 +1,9 @@
 """What may follow `@` in an expression.
 
 Who types an expression on a command line, or writes it in Python, is the process that reads it: `@FILE` names a file.
-A spec that is written into a mount is read by the daemon, with the rights of its user: there, `@NAME` names one of the
-lists that `--ids NAME=FILE` gave at the start. They are in the environment, with the hashes of their contents, so all
-processes of a mount use the same ids as long as it lives.
+A spec that is written into a mount is read by the daemon, with the rights of its user, as a filter in a URL is read by
+`touchfs serve`: there, `@NAME` names one of the lists that `--ids NAME=FILE` gave at the start. They are in the
+environment, with the hashes of their contents, so all processes of a mount use the same ids as long as it lives.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_given(name: str, field: str) -> IdList:
     given = _given()
     if name not in given:
         known = f", and there are {', '.join(map('@{}'.format, given))}" if given else ""
-        raise UsageError(f"where: @{name} is no list of `touchfs mount --ids NAME=FILE`{known}")
+        raise UsageError(f"where: @{name} is no list that --ids NAME=FILE has given{known}")
     path, column, digest = given[name]
     return open_list(path, Column(column, _FIELD), digest)
 
