@@ -42,13 +42,13 @@ INSTALL = re.compile(r"pip install '?\.(?:\[([\w,]+)\])?")
 # Imported by each interpreter at its start: modules that it must not find.
 BLOCKER = """
 import os, sys
+from importlib.machinery import PathFinder
 BLOCKED = set(os.environ["BLOCKED_MODULES"].split())
-class Blocker:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Blocker)
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in BLOCKED else PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
 """
 # The port that docs/serving.md serves at. It may be taken, so that we use another one.
 PORT = "8757"

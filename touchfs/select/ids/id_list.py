@@ -219,7 +219,8 @@ def _read(path: str, column: Column, digest: str | None = None) -> IdList:
             raise UsageError("has changed since --ids named it: mount again")
         ids = _sorted(Scratch.configured(), file, column, found)
     if ids.repeated:
-        log.warning("%s: %d ids are there more than once", quote_name(shown(path)), ids.repeated)
+        count = "1 id is" if ids.repeated == 1 else f"{ids.repeated} ids are"
+        log.warning("%s: %s there more than once", quote_name(shown(path)), count)
     if not ids.count:
         log.warning("%s: has no ids", quote_name(shown(path)))
     return ids
