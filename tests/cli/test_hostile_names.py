@@ -222,7 +222,7 @@ def test_a_server(worlds):
             found = [len(lines_of(line))]
             missing = quote(os.fsencode(f"shards/{world.name(EVIL)}/no"))
             for path in (
-                "",
+                "?list",
                 "shards/",
                 "shards/keys/",
                 "by-key/",
@@ -239,6 +239,10 @@ def test_a_server(worlds):
                         answer = error
                     lines_of(str(answer.headers).encode("latin-1"))
                     found.append((answer.status, len(lines_of(answer.read()))))
+            for path in ("", "-/samples", "-/errors"):  # whose lines depend on how far it has counted
+                lines_of(
+                    urllib.request.urlopen(urllib.request.Request(url + path, headers={"Accept": "text/html"})).read()
+                )
             process.terminate()
             found.append(len(lines_of(process.stderr.read())))
         answers.append(found)

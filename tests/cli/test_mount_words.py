@@ -35,6 +35,7 @@ def test_words_of_mount_are_options():
 def test_every_option_is_a_word():
     """With `-` or `_`, and a value of its type; several values of one that takes several."""
     values = {"uid": "1", "gid": "1", "workers": "2", "sample_rate": "1", "features": None, "audio_root": "/"}
+    values |= {"overlays": "a.parquet"}
     for option in command.params:
         if not isinstance(option, click.Option) or option.opts == ["-o"] or option.hidden:
             continue

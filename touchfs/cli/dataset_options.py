@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from shlex import quote
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -61,6 +61,7 @@ _REPEATED = frozenset(
     )
 )
 _FEATURES_FILE = "touchfs.features_file"
+_Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def repeated_options() -> str:
@@ -187,7 +188,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def ids_option(option: Callable[..., Any] = click.option) -> Any:
+def ids_option(option: Callable[..., _Decorator] = click.option) -> _Decorator:
     """`--ids`, as `option` declares options: for commands whose filters others write, who name no files."""
     return option(
         "--ids",

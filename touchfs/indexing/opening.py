@@ -39,8 +39,7 @@ from touchfs.indexing.index_task import (
 )
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved_indexes import take_over
-from touchfs.indexing.overlays.indexer import OverlaidIndexer, join_again, overlays_hash, overlays_of
-from touchfs.indexing.overlays.named import NamedOverlay, find_overlays
+from touchfs.indexing.overlays.named import find_overlays, overlays_hash, overlays_of
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import (
     CATALOG_SUFFIX,
@@ -151,7 +150,20 @@ class Opening:
         named = find_overlays(self.options.overlays)
         beside = overlays_of(self.listed, self.options, self.look)
         if named or beside:
-            overlaid = self._overlaid(named, beside)
+            from touchfs.indexing.overlays.indexer import OverlaidIndexer, join_again  # most datasets have none
+
+            overlaid = OverlaidIndexer(
+                self,
+                self.listed,
+                self.source.path,
+                named,
+                beside,
+                self._index_path,
+                self.options,
+                force=self.force,
+                executor=self.executor,
+                distrusted=self.distrusted,
+            )
             listed, indexer, again = overlaid.listed, overlaid, join_again
         dataset = Dataset(
             f"{self.source.path}:{self.below}" if self.below else self.source.path,
@@ -167,20 +179,6 @@ class Opening:
             dataset.left_out = self.left_out
         hold(dataset, self.forms)
         return dataset
-
-    def _overlaid(self, overlays: tuple[NamedOverlay, ...], beside: Mapping[str, NamedOverlay]) -> OverlaidIndexer:
-        return OverlaidIndexer(
-            self,
-            self.listed,
-            self.source.path,
-            overlays,
-            beside,
-            self._index_path,
-            self.options,
-            force=self.force,
-            executor=self.executor,
-            distrusted=self.distrusted,
-        )
 
     @property
     def has_all(self) -> bool:

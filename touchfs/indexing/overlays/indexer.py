@@ -7,7 +7,6 @@ dataset says what is known of the shards that are joined.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,14 +20,13 @@ import numpy as np
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.core import jobs
 from touchfs.core.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
-from touchfs.core.names import hex_digest
 from touchfs.dataset import IndexedShards, Indexer, counted
 from touchfs.dataset.shard import OVERLAID, ListedShard, Shard
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.index_task import has_catalog, index_again, warn_of_damage
 from touchfs.indexing.overlays.join import Joined, base_of, join_catalog, joined_rows
-from touchfs.indexing.overlays.named import NO_OVERLAY, NamedOverlay, find_overlays, overlays_beside
+from touchfs.indexing.overlays.named import NamedOverlay, find_overlays, overlays_hash, overlays_of
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.posix.atomic import turn
 from touchfs.shard.options import Options
@@ -36,7 +34,6 @@ from touchfs.source.data import Look
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1
 _LISTED = [each.name for each in fields(ListedShard)]
 
 
@@ -186,18 +183,6 @@ class OverlaidIndexer:
 
     def _named(self, shard: Shard, own: Shard) -> Shard:
         return replace(shard, name=own.name, split=own.split, directory=own.directory, partition=own.partition)
-
-
-def overlays_hash(overlays: Iterable[NamedOverlay]) -> str:
-    """A hash of what overlays have for samples, wherever they are."""
-    facts = [(each.extension, each.column, each.digest) for each in overlays]
-    return hex_digest(json.dumps([_VERSION, *facts]).encode())
-
-
-def overlays_of(shards: Iterable[ListedShard], options: Options, look: Look) -> dict[str, NamedOverlay]:
-    """The overlays that shards have beside them, by their paths."""
-    tars = (shard.path for shard in shards if shard.container.keys_are_paths)
-    return {} if NO_OVERLAY in options.overlays else overlays_beside(tars, look)
 
 
 def join_again(options: Options, shard: Shard) -> None:

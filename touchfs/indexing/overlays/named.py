@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import closing, suppress
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import SourceError, TouchfsError, UsageError
 from touchfs.core.location import Location
 from touchfs.core.names import OVERLAY_JSON, hex_digest
 from touchfs.core.urls import shown
-from touchfs.indexing.overlays.overlay import Overlay, is_read, open_overlay, read_overlay
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import plain_stem
 from touchfs.source.data import DATA, Look
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, Status
 
+if TYPE_CHECKING:
+    from touchfs.dataset.shard import ListedShard
+    from touchfs.indexing.overlays.overlay import Overlay
+    from touchfs.shard.options import Options
+
+_VERSION = 1
 _NAMED = re.compile(r"(.+\.(?:parquet|jsonl))(?::(.+))?", re.DOTALL)
 # In place of a name: also no overlay that is beside its shard
 NO_OVERLAY = "none"
@@ -64,10 +70,14 @@ class NamedOverlay(NamedTuple):
 
     def check(self) -> None:
         """Read it, unless that was done before. Raises as `open`."""
+        from touchfs.indexing.overlays.overlay import is_read  # most datasets have no overlays
+
         if not is_read(self.path, self.column, self.digest):
             self.open()
 
     def _open(self) -> Overlay:
+        from touchfs.indexing.overlays.overlay import open_overlay, read_overlay
+
         try:
             with closing(DATA.open(self.path)) as file:
                 file.open()
@@ -80,6 +90,12 @@ class NamedOverlay(NamedTuple):
             raise error.at(self.path) from error
 
 
+def overlays_hash(overlays: Iterable[NamedOverlay]) -> str:
+    """A hash of what overlays have for samples, wherever they are."""
+    facts = [(each.extension, each.column, each.digest) for each in overlays]
+    return hex_digest(json.dumps([_VERSION, *facts]).encode())
+
+
 def spell_overlay(name: str | os.PathLike[str]) -> str:
     """An overlay with an absolute path, as `Options` have it. Raises UsageError if it cannot be one."""
     if name == NO_OVERLAY:
@@ -89,14 +105,16 @@ def spell_overlay(name: str | os.PathLike[str]) -> str:
     return absolute if column is None else f"{absolute}:{column}"
 
 
-def overlays_beside(shards: Iterable[str], look: Look) -> dict[str, NamedOverlay]:
-    """The Parquet files with the rows of tars at these paths, by them: img2dataset writes one beside each.
+def overlays_of(shards: Iterable[ListedShard], options: Options, look: Look) -> dict[str, NamedOverlay]:
+    """The overlays that shards have beside them, by their paths: the Parquet files that img2dataset writes.
 
     At a URL they are found if their directory was listed.
     """
+    if NO_OVERLAY in options.overlays:
+        return {}
     listed = cache(look.names)
     found = {}
-    for shard in shards:
+    for shard in (shard.path for shard in shards if shard.container.keys_are_paths):
         directory, name = os.path.split(f"{plain_stem(shard)}.parquet")
         names = listed(directory)
         if (name in names) if names is not None else os.path.isabs(shard):
