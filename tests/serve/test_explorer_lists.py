@@ -115,6 +115,31 @@ def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):
 
 
 @pytest.mark.parametrize(
+    "query", ["where=at+%3C+3", "sort=random&seed=3", "sort=-size&where=odd+==+true", "of=samples/1&where=at+%3C+3"]
+)
+def test_a_sample_of_a_list_keeps_it(server, query):
+    """Before and after are those of the list; plain lists name no list."""
+    rows = values(server, f"/-/samples?{query}")["rows"]
+    shown = [values(server, "/" + row["url"]) for row in rows]
+    assert [each["previous"] for each in shown[1:]] == [row["url"] for row in rows[:-1]]
+    assert [each["following"] for each in shown[:-1]] == [row["url"] for row in rows[1:]]
+    assert shown[0]["previous"] == ""
+    links = page(server, "/" + rows[1]["url"]).all("a", **{"class": "button"})
+    assert [each.get("rel") for each in links] == ["prev", None, "next"]
+    assert values(server, "/" + shown[1]["list"])["rows"][0]["key"] == rows[1]["key"]
+    assert "?" not in values(server, "/-/samples")["rows"][0]["url"]
+    assert server.ask("/" + rows[0]["url"].replace("at=", "at=x")).status == 400
+
+
+def test_a_search_beside_a_sample_ends(numbers):
+    """It leads to the list that goes on with it: as far before the place as it has come, or after."""
+    ticks = count()
+    before, after = Lists(numbers).beside("samples", "at == 1", "stored", 0, 100, lambda: next(ticks) / 10)
+    assert (before, after) == ("-/samples?where=at+%3D%3D+1&from=96", "-/samples?where=at+%3D%3D+1&from=102")
+    assert [row.key for row in Lists(numbers).page(where="at == 1", first=96).rows] == ["1-001"]
+
+
+@pytest.mark.parametrize(
     ("where", "column", "underlined"), [("at >", 4, " "), ("at = 3", 3, "="), ("grüße § 3", 6, "§"), ("", None, None)]
 )
 def test_a_bad_filter_is_shown_where_it_is(server, where, column, underlined):
