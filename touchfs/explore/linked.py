@@ -38,7 +38,7 @@ class SampleList:
 
     With a filter, `searched` is the place in the order up to which samples were looked at. `following` and `previous`
     are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0. `sources` are what
-    lists can be of.
+    lists can be of, `sorts` the facts that this one can be sorted by, and `fields` those that its filter can name.
     """
 
     of: str
@@ -55,6 +55,8 @@ class SampleList:
     column: int | None = None
     remark: str = ""
     sources: Sequence[str] = ()
+    sorts: Sequence[str] = ()
+    fields: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

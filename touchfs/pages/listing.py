@@ -7,7 +7,7 @@ for a third of a second: then the page has what was found, and a link to go on. 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -33,6 +33,7 @@ from touchfs.explore.linked import OWN, LinkedSample, SampleList, in_list, list_
 from touchfs.explore.recordings import format_seconds
 from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
 from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.pages.offered import fields_of, sorts_of
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.select.expression import Where, parse_where, spell_field
 from touchfs.select.facts import SampleFacts
@@ -61,6 +62,7 @@ class Lists:
         self.dataset = dataset
         self._selector = Selector(dataset, "")  # no index of survivors is made
         self._sorted: BoundedCache[tuple[str, str], NDArray[np.int64]] = BoundedCache(_SORTS_KEPT)
+        self._offered: BoundedCache[str, tuple[Sequence[str], Sequence[str]]] = BoundedCache(_SORTS_KEPT)
 
     def page(
         self,
@@ -79,7 +81,8 @@ class Lists:
         order, total = self._order(samples, of, sort, seed)
         first = min(max(first, 0), total)
         asked: Callable[..., str] = partial(list_url, of, where, sort, seed)
-        shown = SampleList(of, where, sort, seed, first, total, first, ())
+        sorts, fields = self._offered.get(of, lambda: (sorts_of(samples), fields_of(samples)))
+        shown = SampleList(of, where, sort, seed, first, total, first, (), sorts=sorts, fields=fields)
         if total < len(samples):
             shown = replace(shown, remark=f"of these {total:,}, which are sorted, a filter leaves fewer")
         if where:
@@ -96,7 +99,7 @@ class Lists:
         self, of: str, where: str, sort: str, seed: int, place: int, clock: Callable[[], float] = monotonic
     ) -> tuple[str, str]:
         """The URLs of the samples before and after a place of a list, or ""; where the search for one takes long, that
-        of the page of the list that goes on. Raises UsageError for a list that is none.
+        of the page of the list that goes on. Raises UsageError as `page`, and for a bad filter.
         """
         samples = self._selector.select(of, None)
         order, total = self._order(samples, of, sort, seed)
