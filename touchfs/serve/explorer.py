@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
@@ -36,6 +36,8 @@ PLACE = f"/{OWN}"
 _LIST = "list"
 # Whose samples have pages; `merged` with a plan.
 _SOURCES = ("samples", "segments", "merged", "interleaved")
+# The fields of a sample's URL that say of which list it is.
+_OF_LISTS = ("in", "where", "sort", "seed", "at")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 _logger = logging.getLogger(__name__)
@@ -91,7 +93,10 @@ class Explorer:
                 if of == "interleaved":
                     self._need_all(of, is_gone)
                 self._tree.look_into(is_gone, "segments", shard)
-                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
+                kept = {each: asked[each] for each in _OF_LISTS if each in asked}
+                query = "&" * bool(kept) + urlencode(kept, errors="replace")
+                first = _number(asked, "segments")
+                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, first, query)
                 if "at" in asked:
                     page = self._in_list(page, asked, is_gone)
             case "errors" if not rest:
