@@ -48,8 +48,14 @@ def is_page(environ: dict[str, Any]) -> bool:
     path, accept = environ["PATH_INFO"], environ.get("HTTP_ACCEPT", "")
     if path != "/":
         return bool(path.startswith(PLACE))
-    named = (each.partition(";")[0].strip().lower() for each in accept.split(","))
-    return "text/html" in named and not accept.startswith("application/json") and environ["QUERY_STRING"] != _LIST
+    is_html = any(map(_is_html, accept.split(",")))
+    return is_html and not accept.startswith("application/json") and environ["QUERY_STRING"] != _LIST
+
+
+def _is_html(media: str) -> bool:
+    """True for HTML in `Accept`, unless its weight is 0, which is a refusal."""
+    name, *settings = ("".join(each.split()).lower() for each in media.split(";"))
+    return name == "text/html" and not any(each.startswith("q=0") and not each[2:].strip("0.") for each in settings)
 
 
 class Explorer:
