@@ -164,8 +164,8 @@ def test_a_damaged_file_is_a_line_in_its_place(tmp_path):
         assert os.fspath(tmp_path) not in parsed.text
         for url in ("wave/shards/t/a.wav.svg", "spectrogram/shards/t/a.wav.png", "array/shards/t/a.npy.png"):
             got = server.ask(f"/-/{url}")
-            assert (got.status, got.body.count(b"\n"), os.fsencode(tmp_path) in got.body) == (500, 1, False), url
-        assert server.ask("/-/thumb/shards/t/a.png.jpg").status == 500
+            assert (got.status, got.body.count(b"\n"), os.fsencode(tmp_path) in got.body) == (422, 1, False), url
+        assert server.ask("/-/thumb/shards/t/a.png.jpg").status == 422
         assert server.ask("/-/sample/t/b").status == 200
 
 
