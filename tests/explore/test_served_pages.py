@@ -53,7 +53,7 @@ def pages(text):
     segment = ShownSegment(0, 0.0, 0.5, text, text)
     parts = (
         LinkedRecording(text, text, 1.0, 1.0, text, "u", "s", "w?w=1", "g?w=1", [("1 kHz", 50.0)], 2),
-        LinkedSegments([LinkedSegment(segment, "s", [(text, "u")])], 9, "u"),
+        LinkedSegments([LinkedSegment(segment, "s", [(text, "u")])], 9, "u", [segment], [1], "u", "u"),
         LinkedImage(text, text, "u", "s"),
         LinkedVideo(text, text, "u"),
         Text(text, text, text),
@@ -66,7 +66,8 @@ def pages(text):
     page = Page(text, text, [text], parts)
     row = LinkedSample(0, text, text, text, 1, "u", "p", "image")
     listed = [
-        SampleList("samples", "", "random", 1, 0, 99, 1, [each], "u", "u", "", None, text, [text]) for each in (row,)
+        SampleList("samples", "", "random", 1, 0, 99, 1, [each], "u", "u", "", None, text, [text], [text], [text])
+        for each in (row,)
     ]
     wrong = SampleList(text, text, "stored", 0, 0, 1, 0, [], "", "", text, min(1, len(text)))
     return (

@@ -17,7 +17,10 @@ from touchfs.serve import explorer
 PAGES = ["/", "/-/samples", "/-/samples?of=segments", "/-/sample/000000000/talks/monday", "/-/errors"]
 
 
-@pytest.mark.parametrize("accept", ["", "*/*", "text/plain", "application/xhtml+xml", "text/htmlx, */*"])
+@pytest.mark.parametrize(
+    "accept",
+    ["", "*/*", "text/plain", "application/xhtml+xml", "text/htmlx, */*", "text/html;q=0", "*/*, Text/HTML ; Q=0.000"],
+)
 def test_programs_get_the_listing(served, accept):
     got = served.ask("/", Accept=accept) if accept else served.ask("/")
     listing = served.ask("/?list", Accept=BROWSER)
@@ -26,6 +29,11 @@ def test_programs_get_the_listing(served, accept):
     assert got.headers["Vary"] == "Accept"
     json_first = served.ask("/", Accept="application/json, text/html").body
     assert json_first == served.ask("/", Accept="application/json").body and json_first.startswith(b"[\n{")
+
+
+@pytest.mark.parametrize("accept", ["text/html;q=0.01", "text/html; charset=utf-8; q=1, */*;q=0", "*/*,text/html"])
+def test_a_little_wish_for_html_is_one(served, accept):
+    assert b"</main>" in served.ask("/", Accept=accept).body
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -78,6 +78,32 @@ def test_only_the_first_of_an_order_are_listed(server, numbers, monkeypatch):
     assert (found.total, len(found.rows), found.rows[0].key) == (30, 30, "0-007") and "30" in found.remark
 
 
+def offered(server, path="/-/samples"):
+    """The fields and the orders that a list names."""
+    parsed = page(server, path)
+    (line,) = [each for each in parsed.text.splitlines() if each.startswith("Fields: ")]
+    return line.removeprefix("Fields: ").split(", "), [each["value"] for each in parsed.all("option")]
+
+
+def test_a_filter_names_the_fields_of_the_data(server, served, tmp_path):
+    """All of these can be asked for. A list of images is not sorted by what they lack."""
+    plain = ["stored", "random", "-size", "size"]
+    fields = ["key", "shard", "size.json", "size.txt", "text", "characters", "at", "odd"]
+    assert (sorted(offered(server)[0]), offered(server)[1]) == (sorted(fields), plain)
+    assert offered(server, "/-/samples?sort=duration")[1] == [*plain[:2], "duration", *plain[2:]]
+    hostile = {"odd name": 1, "in": {"a": 1, "b": []}, "long" * 20: 1, "\ud800": 1, "text": "x"}
+    files = {"a.png": picture(9, 5), "a.json": json.dumps(hostile).encode(), "a.cls": b"1", "b.json": b"{"}
+    with in_this_process(open_dataset(os.fspath(write_tar(tmp_path / "i.tar", files)), in_place=True)) as port:
+        found, sorts = offered(AtPort(port))
+        wanted = ["key", "shard", "cls", "text", "characters", '"odd name"', '"in".a', '"in".b', '"\\ud800"']
+        assert (sorted(found), sorts) == (sorted([*wanted, "size.png", "size.json", "size.cls"]), plain)
+        for each in found:
+            assert len(values(AtPort(port), f"/-/samples?where={quote(each)}+exists")["rows"]) >= 1, each
+    fields, sorts = offered(served)
+    assert {"duration", "rate", "segments"} < {*fields} and {"-duration", "-segments"} < {*sorts}
+    assert offered(served, "/-/samples?of=segments")[1] == ["stored", "random", "-duration", "duration"]
+
+
 def test_long_texts_are_cut_and_say_so(server):
     row = next(row for row in values(server, "/-/samples")["rows"] if row["key"] == "0-007")
     assert row["text"] == "x" * 280 + " …"
@@ -112,6 +138,31 @@ def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):
         assert shown.searched > first
         first, pages = shown.searched if shown.following else 0, pages + 1
     assert pages > 20 and len(found) == len({*found}) == 40
+
+
+@pytest.mark.parametrize(
+    "query", ["where=at+%3C+3", "sort=random&seed=3", "sort=-size&where=odd+==+true", "of=samples/1&where=at+%3C+3"]
+)
+def test_a_sample_of_a_list_keeps_it(server, query):
+    """Before and after are those of the list; plain lists name no list."""
+    rows = values(server, f"/-/samples?{query}")["rows"]
+    shown = [values(server, "/" + row["url"]) for row in rows]
+    assert [each["previous"] for each in shown[1:]] == [row["url"] for row in rows[:-1]]
+    assert [each["following"] for each in shown[:-1]] == [row["url"] for row in rows[1:]]
+    assert shown[0]["previous"] == ""
+    links = page(server, "/" + rows[1]["url"]).all("a", **{"class": "button"})
+    assert [each.get("rel") for each in links] == ["prev", None, "next"]
+    assert values(server, "/" + shown[1]["list"])["rows"][0]["key"] == rows[1]["key"]
+    assert "?" not in values(server, "/-/samples")["rows"][0]["url"]
+    assert server.ask("/" + rows[0]["url"].replace("at=", "at=x")).status == 400
+
+
+def test_a_search_beside_a_sample_ends(numbers):
+    """It leads to the list that goes on with it: as far before the place as it has come, or after."""
+    ticks = count()
+    before, after = Lists(numbers).beside("samples", "at == 1", "stored", 0, 100, lambda: next(ticks) / 10)
+    assert (before, after) == ("-/samples?where=at+%3D%3D+1&from=96", "-/samples?where=at+%3D%3D+1&from=102")
+    assert [row.key for row in Lists(numbers).page(where="at == 1", first=96).rows] == ["1-001"]
 
 
 @pytest.mark.parametrize(

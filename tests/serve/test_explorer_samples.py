@@ -61,6 +61,43 @@ def test_a_recording_with_its_segments(served):
     ]
 
 
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A server of two recordings of 100 s: 450 and 250 segments in their first half, two at a time."""
+    files = {}
+    for key, count in (("a", 450), ("b", 250)):
+        listed = [{"start": each / 10, "end": each / 10 + 0.2, "text": f"said {each}"} for each in range(count)]
+        files |= {f"{key}.wav": tone(100.0), f"{key}.json": json.dumps({"segments": listed}).encode()}
+    place = write_tar(tmp_path_factory.mktemp("spoken") / "t.tar", files)
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        yield AtPort(port)
+
+
+def test_many_segments_are_on_pages(spoken):
+    """Links to these pages keep the list that the sample is from."""
+    texts, sizes, path = [], [], "/-/sample/t/a?sort=random&at=0"
+    while path:
+        listed = parts(spoken, path)["LinkedSegments"]
+        texts += [each["shown"]["text"] for each in listed["listed"]]
+        sizes.append(len(listed["listed"]))
+        assert len(page(spoken, path).all("a", **{"class": "button play"})) == sizes[-1]
+        assert values(spoken, path)["list"] == "-/samples?sort=random"
+        path = listed["following"] and "/" + listed["following"].partition("#")[0]
+    assert (sizes, texts) == ([200, 200, 50], [f"said {each}" for each in range(450)])
+    last = parts(spoken, "/-/sample/t/a?segments=400")["LinkedSegments"]
+    assert last["previous"] == "-/sample/t/a?segments=200#segment-200"
+    assert spoken.ask(f"/-/sample/t/a?segments={9**18}").status == 200
+
+
+def test_more_segments_than_lanes_have_room_for_are_a_strip(spoken):
+    density = parts(spoken, "/-/sample/t/a")["LinkedSegments"]["density"]
+    assert len(density) == 240 and {*density[2:105]} <= {5, 6, 7} and not any(density[109:])
+    many, few = (page(spoken, f"/-/sample/t/{key}?segments=200") for key in "ab")
+    assert [len(each.all("svg", **{"class": "density"})) for each in (many, few)] == [1, 0]
+    assert [len(each.all("svg", **{"class": "speech"})) for each in (many, few)] == [0, 2]
+    assert len([each for each in few.all("svg") if "data-segment" in each]) == 250
+
+
 def test_pictures_of_a_recording(tmp_path):
     with served_files(tmp_path, {"a.wav": tone(1.0), "b.wav": tone(1.0, channels=2)}) as port:
         server = AtPort(port)
@@ -127,8 +164,8 @@ def test_a_damaged_file_is_a_line_in_its_place(tmp_path):
         assert os.fspath(tmp_path) not in parsed.text
         for url in ("wave/shards/t/a.wav.svg", "spectrogram/shards/t/a.wav.png", "array/shards/t/a.npy.png"):
             got = server.ask(f"/-/{url}")
-            assert (got.status, got.body.count(b"\n"), os.fsencode(tmp_path) in got.body) == (500, 1, False), url
-        assert server.ask("/-/thumb/shards/t/a.png.jpg").status == 500
+            assert (got.status, got.body.count(b"\n"), os.fsencode(tmp_path) in got.body) == (422, 1, False), url
+        assert server.ask("/-/thumb/shards/t/a.png.jpg").status == 422
         assert server.ask("/-/sample/t/b").status == 200
 
 

@@ -2,45 +2,62 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.catalog.table import Table
 from touchfs.core.errors import TouchfsError
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.explore.page import ShownSegment, ShownSegments
-from touchfs.view.segments import JSON, TEXT, segment_ending
+from touchfs.view.segments import JSON, TEXT, rows_of_segments
 
 SEGMENTS_SHOWN = 200
+# Of a sample with more segments, the times of evenly spaced ones are read.
+_TIMED = 4096
 _SPEAKER = ("speaker", "speaker_id", "spk")
 
 
-def segments_of(shard: OpenShard, ordinal: int) -> ShownSegments | None:
-    """The first segments of a sample, and their number; None if it has none. Damaged ones are left out."""
+def segments_of(shard: OpenShard, ordinal: int, first: int = 0, most: int = SEGMENTS_SHOWN) -> ShownSegments | None:
+    """The segments of a sample from a number on, and how many it has; None if it has none. It has no damaged ones."""
     table = shard.tables.get("segments")
-    rows = [] if table is None else table.files(ordinal)
-    if table is None or not rows:
+    files = [] if table is None else table.files(ordinal)
+    if table is None or not files:
         return None
-    texts: dict[int, str] = {}
-    found: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        number, ending = table.part[row], segment_ending(table.name(row))
-        if number >= SEGMENTS_SHOWN or ending not in (JSON, TEXT):
-            continue
-        try:
-            data = shard.read(table, row)
-            if ending == TEXT:
-                texts[number] = data.decode("utf-8", "replace")
-            elif isinstance(fields := parse_json(data), dict):
-                found[number] = fields
-        except (TouchfsError, ValueError, RecursionError):
-            continue
-    listed = [
-        ShownSegment(number, *times, texts.get(number, ""), _speaker(fields))
-        for number, fields in sorted(found.items())
-        if (times := _times(fields.get("touchfs"))) is not None
+    listed = []
+    for number, rows in rows_of_segments(table, ordinal, first, first + most).items():
+        fields, text = _fields(shard, table, rows), ""
+        if (times := _times(fields.get("touchfs"))) is not None:
+            with suppress(TouchfsError):
+                text = shard.read(table, rows[TEXT]).decode("utf-8", "replace") if TEXT in rows else ""
+            listed.append(ShownSegment(number, *times, text, _speaker(fields)))
+    return ShownSegments(listed, table.part[files[-1]] + 1)
+
+
+def times_of_segments(shard: OpenShard, ordinal: int) -> tuple[NDArray[np.float64], int]:
+    """Starts and ends of segments of a sample in seconds, shape (segments, 2): of each one, or of every so many."""
+    table = shard.tables["segments"]
+    files = table.files(ordinal)
+    step = -(-(table.part[files[-1]] + 1) // _TIMED)
+    found = [
+        times
+        for rows in rows_of_segments(table, ordinal, step=step).values()
+        if (times := _times(_fields(shard, table, rows).get("touchfs"))) is not None
     ]
-    return ShownSegments(listed, max(table.part[row] for row in rows) + 1)
+    return np.array(found, np.float64).reshape(-1, 2), step
+
+
+def _fields(shard: OpenShard, table: Table, rows: dict[str, int]) -> dict[str, Any]:
+    """What the JSON of a segment has, by the rows of its files."""
+    with suppress(TouchfsError, ValueError, RecursionError):
+        fields = parse_json(shard.read(table, rows[JSON])) if JSON in rows else None
+        if isinstance(fields, dict):
+            return fields
+    return {}
 
 
 def _times(derived: Any) -> tuple[float, float] | None:

@@ -235,9 +235,12 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
                 "sound": _url("audio/wav", part.wav) if part.wav else "",
             }
         case LinkedRecording():
-            linked = following.listed if isinstance(following, LinkedSegments) else ()
-            lanes = lanes_of([each.shown for each in linked if each.shown.start < part.drawn])[:_LANES]
+            linked = following if isinstance(following, LinkedSegments) else LinkedSegments((), 0, "")
+            lanes = lanes_of([each for each in linked.lanes if each.start < part.drawn])[:_LANES]
             return {
+                "density": _density_path(linked.density) if linked.density else "",
+                "columns": len(linked.density),
+                "words": f"segments: up to {max(linked.density, default=0):,} at a time",
                 "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
                 "ticks": _ticks(part.drawn),
             }
@@ -274,6 +277,11 @@ def marks(rate: int) -> list[tuple[str, float]]:
     return [
         (f"{each / 1000:g} kHz", round(100 * (1 - row_of(each, rate) / ROWS), 2)) for each in _MARKS if each < rate / 2
     ]
+
+
+def _density_path(counts: Sequence[int]) -> str:
+    """A step for each count, a unit wide and at most 100 high."""
+    return "M0 100" + "".join(f"V{100 - _height(count, counts):g}h1" for count in counts) + "V100Z"
 
 
 def _span(start: float, end: float, seconds: float, width: int) -> tuple[float, float]:

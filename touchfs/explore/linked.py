@@ -38,7 +38,7 @@ class SampleList:
 
     With a filter, `searched` is the place in the order up to which samples were looked at. `following` and `previous`
     are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0. `sources` are what
-    lists can be of.
+    lists can be of, `sorts` the facts that this one can be sorted by, and `fields` those that its filter can name.
     """
 
     of: str
@@ -55,6 +55,8 @@ class SampleList:
     column: int | None = None
     remark: str = ""
     sources: Sequence[str] = ()
+    sorts: Sequence[str] = ()
+    fields: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,16 @@ class OverviewPage:
 
 @dataclass(frozen=True, slots=True)
 class SamplePage:
-    """A sample, and the URLs of those before and after it in its shard, or ""."""
+    """A sample, and the URLs of those before and after it in its shard, or "".
+
+    If it was opened from a list, `list` is the URL of that, and the others are those of the list: a page of it, where
+    more of it is to be searched.
+    """
 
     page: Page
     previous: str
     following: str
+    list: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +105,19 @@ def url_of(path: str) -> str:
 
 def list_url(of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0) -> str:
     """The URL of a list."""
-    asked = {"of": of, "where": where, "sort": sort, "seed": seed, "from": first}
-    plain = {"of": "samples", "where": "", "sort": "stored", "seed": 0, "from": 0}
+    return _asked(f"{OWN}samples", {"of": of, "where": where, "sort": sort, "seed": seed, "from": first})
+
+
+def in_list(url: str, of: str, where: str, sort: str, seed: int, place: int) -> str:
+    """The URL of a sample which says that it is at this place of a list."""
+    named = _asked(url, {"in": of, "where": where, "sort": sort, "seed": seed})
+    return f"{named}{'&' if '?' in named else '?'}at={place}"
+
+
+def _asked(url: str, asked: dict[str, str | int]) -> str:
+    plain = {"of": "samples", "in": "samples", "where": "", "sort": "stored", "seed": 0, "from": 0}
     query = {name: value for name, value in asked.items() if value != plain[name]}
-    return f"{OWN}samples" + ("?" + urlencode(query, errors="replace") if query else "")
+    return url + ("&" if "?" in url else "?") * bool(query) + urlencode(query, errors="replace")
 
 
 def json_of(page: object) -> str:

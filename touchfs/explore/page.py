@@ -42,7 +42,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class ShownSegments:
-    """The first segments of a recording, and how many there are."""
+    """Some segments of a recording, and how many there are."""
 
     listed: Sequence[ShownSegment]
     count: int
@@ -177,11 +177,19 @@ class LinkedSegment:
 
 @dataclass(frozen=True, slots=True)
 class LinkedSegments:
-    """The first segments of a recording, how many there are, and the URL of the directory of all."""
+    """Some segments of a recording, how many there are, and the URL of the directory of all.
+
+    `lanes` are those that are drawn below the recording; if too many would be, `density` has how many there are at a
+    time instead, in equal parts of what is drawn. `previous` and `following` are URLs of pages with others, or "".
+    """
 
     listed: Sequence[LinkedSegment]
     count: int
     url: str
+    lanes: Sequence[ShownSegment] = ()
+    density: Sequence[int] = ()
+    previous: str = ""
+    following: str = ""
 
 
 @dataclass(frozen=True, slots=True)

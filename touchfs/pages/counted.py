@@ -90,6 +90,12 @@ class CountedDataset:
         known = f"{len(overview.shards):,} of {overview.wanted:,} shards are indexed"
         return replace(found, remark=f"{found.remark} · {known}" if found.remark else known)
 
+    def beside(self, of: str, where: str, sort: str, seed: int, place: int) -> tuple[str, str]:
+        """The URLs of the samples beside a place of a list. Raises as `Lists.beside`."""
+        lists = self._looked()[1]
+        with self._page_is_made():
+            return lists.beside(of, where, sort, seed, place)
+
     def _sources(self, overview: Overview, of: str) -> Sequence[str]:
         """What lists can be of."""
         has_segments = any(shard.segments for shard in overview.shards)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.control_characters import quote_name
@@ -17,7 +19,7 @@ from touchfs.core.extent import drive
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_of
+from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_of, times_of_segments
 from touchfs.explore.files import TEXTS, ContentOf, PictureSize, part_of
 from touchfs.explore.html import SIZE, marks
 from touchfs.explore.linked import OWN, SamplePage, url_of
@@ -56,6 +58,8 @@ _COLUMNS = 100
 _PARTS, _FILES, _ITEMS, _NAMESAKES, _CELLS = 40, 200, 1000, 10_000, 256
 _ENDINGS = ("wav", "mp4", "txt", "json")
 _IMAGE_BYTES = 8 << 20
+# More segments in the drawn part of a recording are a strip of so many columns.
+_IN_LANES, _DENSITY = 300, 240
 _SIZE = PictureSize(SIZE.columns, 1, 1, SIZE.rows)
 
 
@@ -71,9 +75,12 @@ class _File:
     whole: str = ""
 
 
-def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool) -> SamplePage:
+def sample_at(
+    tree: Tree, of: str, shard: str, name: str, pool: DecodePool, first: int = 0, query: str = ""
+) -> SamplePage:
     """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
-    another view, `of`. Raises NotFoundError, and the errors of `Tree`.
+    another view, `of`. Its segments are listed from `first` on, and `query` is what links to others of them keep.
+    Raises NotFoundError, and the errors of `Tree`.
     """
     if of != "samples":
         return _at_path(tree, of, f"{of}/{shard}/{name}", pool)
@@ -90,7 +97,7 @@ def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool) -> S
         ordinal = int(name)
     if ordinal is None:
         raise NotFoundError(f"there is no sample {quote_name(name)!r} in {quote_name(shard)!r}")
-    return _of_shard(opened, table, ordinal, pool)
+    return _of_shard(opened, table, ordinal, pool, first, query)
 
 
 def _ordinal_of(table: Table, name: bytes) -> int | None:
@@ -122,7 +129,7 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
     return None
 
 
-def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool) -> SamplePage:
+def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, first: int, query: str) -> SamplePage:
     shard, above = opened.shard, opened.shard.path_in("shards")
     rows = {table.extension(row): row for row in table.files(ordinal)}
     files = [
@@ -137,7 +144,8 @@ def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool) -
         for line in reasons(report)
         if line.startswith(f"sample {ordinal} (")
     ]
-    segments = _segments(opened, ordinal)
+    here = _url_of(opened, table, ordinal)
+    segments = partial(_segments, opened, ordinal, first, lambda each: f"{here}?segments={each}{query}#segment-{each}")
     parts = [*damage, *_parts(files, segments, opened.limits, pool, is_row=shard.known.is_table)]
     place = f"{shard.name} · {ordinal + 1:,} of {shard.samples:,}"
     previous = _url_of(opened, table, ordinal - 1) if ordinal else ""
@@ -162,22 +170,47 @@ def _url_of(opened: OpenShard, table: Table, ordinal: int) -> str:
     return f"{OWN}sample/{url_of(opened.shard.name)}/{url_of(name)}"
 
 
-def _segments(opened: OpenShard, ordinal: int) -> LinkedSegments | None:
-    shown, table = segments_of(opened, ordinal), opened.tables.get("segments")
+def _segments(
+    opened: OpenShard, ordinal: int, first: int, url: Callable[[int], str], drawn: float
+) -> LinkedSegments | None:
+    """Segments from a number on, of a recording of which so many seconds are drawn."""
+    shown, table = segments_of(opened, ordinal, first), opened.tables.get("segments")
     if shown is None or table is None:
         return None
-    rows, above = rows_of_segments(table, ordinal), opened.shard.path_in("segments")
+    above = opened.shard.path_in("segments")
     urls = {
         number: [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in each.items()]
-        for number, each in rows.items()
-        if number < SEGMENTS_SHOWN
+        for number, each in rows_of_segments(table, ordinal, first, first + SEGMENTS_SHOWN).items()
     }
     listed = [
         LinkedSegment(each, next((url for name, url in urls[each.number] if name == WAV), ""), urls[each.number])
         for each in shown.listed
     ]
-    first = os.fsdecode(table.path(table.files(ordinal)[0]))
-    return LinkedSegments(listed, shown.count, url_of(f"{above}/{os.path.dirname(first)}/"))
+    directory = os.path.dirname(os.fsdecode(table.path(table.files(ordinal)[0])))
+    density = _density(opened, ordinal, drawn) if shown.count > _IN_LANES else ()
+    lanes = segments_of(opened, ordinal, 0, _IN_LANES) if drawn and not density else None
+    return LinkedSegments(
+        listed,
+        shown.count,
+        url_of(f"{above}/{directory}/"),
+        lanes.listed if lanes is not None else (),
+        density,
+        url(max(min(first, shown.count) - SEGMENTS_SHOWN, 0)) if first else "",
+        url(first + SEGMENTS_SHOWN) if first + SEGMENTS_SHOWN < shown.count else "",
+    )
+
+
+def _density(opened: OpenShard, ordinal: int, drawn: float) -> list[int]:
+    """How many segments there are in each part of the seconds that are drawn; [] if lanes have room for them."""
+    times, step = times_of_segments(opened, ordinal)
+    times = times[(times[:, 0] < drawn) & (times[:, 1] >= 0)]
+    if len(times) * step <= _IN_LANES:
+        return []
+    places = np.clip(times / drawn * _DENSITY, 0, _DENSITY)
+    first = np.minimum(places[:, 0].astype(np.int64), _DENSITY - 1)
+    last = np.maximum(np.ceil(places[:, 1]).astype(np.int64), first + 1)
+    changes = np.bincount(first, minlength=_DENSITY + 1) - np.bincount(last, minlength=_DENSITY + 1)
+    return [int(each) * step for each in np.cumsum(changes[:-1])]
 
 
 def _at_path(tree: Tree, of: str, path: str, pool: DecodePool) -> SamplePage:
@@ -204,7 +237,7 @@ def _at_path(tree: Tree, of: str, path: str, pool: DecodePool) -> SamplePage:
 
 def _parts(
     files: list[_File],
-    segments: LinkedSegments | None,
+    segments: Callable[[float], LinkedSegments | None] | None,
     limits: Limits,
     pool: DecodePool,
     *,
@@ -215,12 +248,12 @@ def _parts(
     if not in_order:
         shown.sort(key=lambda each: str(_kind(each.name)))
     for each in shown[:_PARTS] if not in_order else shown:
-        yield _part(each, limits, pool, is_row=is_row)
+        yield (part := _part(each, limits, pool, is_row=is_row))
         if segments is not None and _kind(each.name) == "0 sound":
-            yield segments
+            yield from filter(None, [segments(part.drawn if isinstance(part, LinkedRecording) else 0)])
             segments = None
     if segments is not None:
-        yield segments
+        yield from filter(None, [segments(0)])
     yield LinkedFiles(
         [(each.name, _size(each.content), url_of(each.path)) for each in files[:_FILES]], len(files[_FILES:])
     )

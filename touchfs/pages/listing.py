@@ -7,11 +7,12 @@ for a third of a second: then the page has what was found, and a link to go on. 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import islice
 from time import monotonic
 from typing import Any
 from urllib.parse import quote
@@ -28,10 +29,11 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
-from touchfs.explore.linked import OWN, LinkedSample, SampleList, list_url, url_of
+from touchfs.explore.linked import OWN, LinkedSample, SampleList, in_list, list_url, url_of
 from touchfs.explore.recordings import format_seconds
 from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
 from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.pages.offered import fields_of, sorts_of
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.select.expression import Where, parse_where, spell_field
 from touchfs.select.facts import SampleFacts
@@ -60,6 +62,7 @@ class Lists:
         self.dataset = dataset
         self._selector = Selector(dataset, "")  # no index of survivors is made
         self._sorted: BoundedCache[tuple[str, str], NDArray[np.int64]] = BoundedCache(_SORTS_KEPT)
+        self._offered: BoundedCache[str, tuple[Sequence[str], Sequence[str]]] = BoundedCache(_SORTS_KEPT)
 
     def page(
         self,
@@ -78,7 +81,8 @@ class Lists:
         order, total = self._order(samples, of, sort, seed)
         first = min(max(first, 0), total)
         asked: Callable[..., str] = partial(list_url, of, where, sort, seed)
-        shown = SampleList(of, where, sort, seed, first, total, first, ())
+        sorts, fields = self._offered.get(of, lambda: (sorts_of(samples), fields_of(samples)))
+        shown = SampleList(of, where, sort, seed, first, total, first, (), sorts=sorts, fields=fields)
         if total < len(samples):
             shown = replace(shown, remark=f"of these {total:,}, which are sorted, a filter leaves fewer")
         if where:
@@ -86,10 +90,32 @@ class Lists:
                 return self._found(shown, samples, order, parse_where(where, open_given), asked, clock)
             except UsageError as error:
                 return replace(shown, problem=error.message, column=_column(where, error.offset))
-        rows = [row_of(samples[each], each) for each in order(first, min(first + ROWS, total)).tolist()]
+        rows = [_row(shown, samples, *each) for each in islice(_walk(order, total, first), ROWS)]
         previous = asked(max(first - ROWS, 0)) if first else ""
         following = asked(first + ROWS) if first + ROWS < total else ""
         return replace(shown, searched=first + len(rows), rows=rows, previous=previous, following=following)
+
+    def beside(
+        self, of: str, where: str, sort: str, seed: int, place: int, clock: Callable[[], float] = monotonic
+    ) -> tuple[str, str]:
+        """The URLs of the samples before and after a place of a list, or ""; where the search for one takes long, that
+        of the page of the list that goes on. Raises UsageError as `page`, and for a bad filter.
+        """
+        samples = self._selector.select(of, None)
+        order, total = self._order(samples, of, sort, seed)
+        wanted = parse_where(where, open_given) if where else None
+        facts = SampleFacts(samples, {path[0] for path in wanted.fields} if wanted else set())
+
+        def found(step: int) -> str:
+            until = clock() + _SEARCH_SECONDS / 2
+            for each, position in _walk(order, total, place + step, step):
+                if wanted is None or any(map(wanted.matches, facts.records(position, position + 1))):
+                    return in_list(sample_url(samples[position]), of, where, sort, seed, each)
+                if clock() >= until:
+                    return list_url(of, where, sort, seed, each if step > 0 else max(2 * each - place, 0))
+            return ""
+
+        return found(-1), found(1)
 
     def _order(self, samples: AnySamples, of: str, sort: str, seed: int) -> tuple[_Order, int]:
         """A function from places to positions, and how many places there are."""
@@ -116,15 +142,14 @@ class Lists:
         facts = SampleFacts(samples, {path[0] for path in where.fields})
         place, until, rows = shown.first, clock() + _SEARCH_SECONDS, list[LinkedSample]()
         absent = {path[0] for path in where.fields}
-        while place < shown.total and len(rows) < ROWS and (place == shown.first or clock() < until):
-            for position in order(place, min(place + _STEP, shown.total)).tolist():
-                place += 1
-                for record in facts.records(position, position + 1):
-                    absent -= record.keys()
-                    if where.matches(record):
-                        rows.append(row_of(samples[position], position))
-                if len(rows) == ROWS or clock() >= until:
-                    break
+        for each, position in _walk(order, shown.total, place):
+            place = each + 1
+            for record in facts.records(position, position + 1):
+                absent -= record.keys()
+                if where.matches(record):
+                    rows.append(_row(shown, samples, each, position))
+            if len(rows) == ROWS or clock() >= until:
+                break
         following = asked(place) if place < shown.total else ""
         remark = f"none of these has the field {', '.join(spell_field((name,)) for name in sorted(absent))}"
         return replace(
@@ -134,6 +159,22 @@ class Lists:
             following=following,
             remark=remark if absent and not rows and place > shown.first else shown.remark,
         )
+
+
+def _walk(order: _Order, total: int, place: int, step: int = 1) -> Iterator[tuple[int, int]]:
+    """The places of an order from one on, up or down, each with its position."""
+    while 0 <= place < total:
+        low, high = (place, min(place + _STEP, total)) if step > 0 else (max(place + 1 - _STEP, 0), place + 1)
+        yield from zip(range(low, high)[::step], order(low, high).tolist()[::step], strict=True)
+        place = high if step > 0 else low - 1
+
+
+def _row(shown: SampleList, samples: AnySamples, place: int, position: int) -> LinkedSample:
+    """A row of a list, whose URL names the list if that is filtered or sorted."""
+    row = row_of(samples[position], position)
+    if not shown.where and shown.sort == "stored":
+        return row
+    return replace(row, url=in_list(row.url, shown.of, shown.where, shown.sort, shown.seed, place))
 
 
 def _column(where: str, offset: int | None) -> int | None:

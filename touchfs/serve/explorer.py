@@ -11,14 +11,15 @@ import mimetypes
 import os
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Memory
-from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, json_of
+from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, json_of, list_url
 from touchfs.explore.served import policy, served, static_files, static_place
 from touchfs.pages.counted import CountedDataset
 from touchfs.pages.linked import sample_at
@@ -35,6 +36,8 @@ PLACE = f"/{OWN}"
 _LIST = "list"
 # Whose samples have pages; `merged` with a plan.
 _SOURCES = ("samples", "segments", "merged", "interleaved")
+# The fields of a sample's URL that say of which list it is.
+_OF_LISTS = ("in", "where", "sort", "seed", "at")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 _logger = logging.getLogger(__name__)
@@ -45,8 +48,14 @@ def is_page(environ: dict[str, Any]) -> bool:
     path, accept = environ["PATH_INFO"], environ.get("HTTP_ACCEPT", "")
     if path != "/":
         return bool(path.startswith(PLACE))
-    named = (each.partition(";")[0].strip().lower() for each in accept.split(","))
-    return "text/html" in named and not accept.startswith("application/json") and environ["QUERY_STRING"] != _LIST
+    is_html = any(map(_is_html, accept.split(",")))
+    return is_html and not accept.startswith("application/json") and environ["QUERY_STRING"] != _LIST
+
+
+def _is_html(media: str) -> bool:
+    """True for HTML in `Accept`, unless its weight is 0, which is a refusal."""
+    name, *settings = ("".join(each.split()).lower() for each in media.split(";"))
+    return name == "text/html" and not any(each.startswith("q=0") and not each[2:].strip("0.") for each in settings)
 
 
 class Explorer:
@@ -90,7 +99,12 @@ class Explorer:
                 if of == "interleaved":
                     self._need_all(of, is_gone)
                 self._tree.look_into(is_gone, "segments", shard)
-                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool)
+                kept = {each: asked[each] for each in _OF_LISTS if each in asked}
+                query = "&" * bool(kept) + urlencode(kept, errors="replace")
+                first = _number(asked, "segments")
+                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, first, query)
+                if "at" in asked:
+                    page = self._in_list(page, asked, is_gone)
             case "errors" if not rest:
                 page = errors_from(self._counted.overview().shards, _number(asked, "from"))
             case _:
@@ -120,15 +134,26 @@ class Explorer:
         return OverviewPage(page, self._counted.samples(), is_counting, broken)
 
     def _list(self, asked: dict[str, str], is_gone: Callable[[], bool]) -> SampleList:
-        of, where = asked.get("of", "samples"), asked.get("where", "").strip()
-        if of.partition("/")[0] == "interleaved":
-            self._need_all("interleaved", is_gone)
         try:
-            return self._counted.samples(
-                of, where, asked.get("sort", "stored"), _number(asked, "seed"), _number(asked, "from")
-            )
+            return self._counted.samples(*self._order(asked, "of", is_gone), _number(asked, "from"))
         except UsageError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
+
+    def _in_list(self, page: SamplePage, asked: dict[str, str], is_gone: Callable[[], bool]) -> SamplePage:
+        """The page of a sample with links to those beside it in the list that it was opened from."""
+        order, place = self._order(asked, "in", is_gone), _number(asked, "at")
+        try:
+            previous, following = self._counted.beside(*order, place)
+        except UsageError as error:
+            raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
+        return replace(page, previous=previous, following=following, list=list_url(*order, place))
+
+    def _order(self, asked: dict[str, str], name: str, is_gone: Callable[[], bool]) -> tuple[str, str, str, int]:
+        """What a list is of, by the field with this name, its filter and its order."""
+        of = asked.get(name, "samples")
+        if of.partition("/")[0] == "interleaved":
+            self._need_all("interleaved", is_gone)
+        return of, asked.get("where", "").strip(), asked.get("sort", "stored"), _number(asked, "seed")
 
     def _need_all(self, view: str, is_gone: Callable[[], bool]) -> None:
         """Have what is known of all shards together. Raises Refusal if not all are indexed: no page does that."""

@@ -16,6 +16,7 @@ Text comes in versions (`touchfs.segments.segment`). The default one is `0000.tx
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -98,11 +99,20 @@ def segment_ending(name: bytes) -> str:
     return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 
-def rows_of_segments(table: Table, ordinal: int) -> dict[int, dict[str, int]]:
-    """The rows of the files of a sample's segments, by the number of the segment and the ending of the file."""
+def rows_of_segments(
+    table: Table, ordinal: int, first: int = 0, stop: int | None = None, step: int = 1
+) -> dict[int, dict[str, int]]:
+    """The rows of the files of a sample's segments, by the number of the segment and the ending of the file; of those
+    from `first` on and before `stop`, each `step`th one.
+    """
+    files, part = table.files(ordinal), table.part.__getitem__
+    low = bisect_left(files, first, key=part) if first else 0
+    high = len(files) if stop is None else bisect_left(files, stop, key=part)
     rows: dict[int, dict[str, int]] = {}
-    for row in table.files(ordinal):
-        rows.setdefault(table.part[row], {})[segment_ending(table.name(row))] = row
+    for row in files[low:high]:
+        number = part(row)
+        if (number - first) % step == 0:
+            rows.setdefault(number, {})[segment_ending(table.name(row))] = row
     return rows
 
 

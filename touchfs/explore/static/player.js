@@ -43,7 +43,8 @@ const recording = (root) => {
   view.addEventListener("pointerdown", (event) => {
     const lane = event.target.closest("[data-segment]");
     const box = view.getBoundingClientRect();
-    if (lane) return segment(rows.find((each) => each.row.id === `segment-${lane.dataset.segment}`));
+    const listed = lane && rows.find((each) => each.row.id === `segment-${lane.dataset.segment}`);
+    if (listed) return segment(listed);
     audio.pause();
     show((event.clientX - box.left) / box.width * drawn);
   });
