@@ -4,6 +4,14 @@ from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
+    """Those that two reads agree on: the kernel may leave some out while another one ends (proc_pid_children(5))."""
+    found, before = _children(pid), None
+    while found != before:
+        found, before = _children(pid), found
+    return found
+
+
+def _children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):

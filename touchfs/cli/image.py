@@ -33,7 +33,7 @@ from touchfs.posix.atomic import atomic_file
 def command(
     path: str, output: str, by_key: bool, allow_other: bool, check: bool, force: bool, read_options: ReadOptions
 ) -> int:
-    """Write an image by which Linux itself shows tars and recordings.
+    """Write an image by which Linux itself shows the files.
 
     The image has names and places, and no data but the ends of recordings: it is of use with these very files. It has
     what shards/ has of tars and Lhotse Shar that are on this machine and not compressed, and of recordings that lists

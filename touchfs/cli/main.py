@@ -63,7 +63,7 @@ SECTIONS = {
         "index": "Index datasets, so that mounting them takes no time.",
         "prefetch": "Download remote datasets into the local cache.",
         "verify": "Check a dataset for damage, or write its checksums.",
-        "image": "Write an image by which Linux itself shows tars and recordings.",
+        "image": "Write an image by which Linux itself shows the files.",
         "storage": "List and remove indexes, states and logs.",
     },
     "Serve and set up": {
