@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 # The key of a context whose command shows all options in its help.
 _ALL = "touchfs.help_all"
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _Option(click.Option):
@@ -24,7 +24,7 @@ class _Option(click.Option):
         self.group, self.is_folded = group, is_folded
 
 
-def options_in(group: str, *, is_folded: bool = False) -> Callable[..., _Decorator]:
+def options_in(group: str, *, is_folded: bool = False) -> Callable[..., Decorator]:
     """Return a decorator like `click.option`, whose options are in a group of the help."""
     return partial(click.option, cls=_Option, group=group, is_folded=is_folded)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from shlex import quote
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from touchfs.cli.command import cache_option, dataset_option
+from touchfs.cli.command import Decorator, cache_option, dataset_option
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
@@ -61,7 +61,6 @@ _REPEATED = frozenset(
     )
 )
 _FEATURES_FILE = "touchfs.features_file"
-_Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def repeated_options() -> str:
@@ -188,7 +187,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def ids_option(option: Callable[..., _Decorator] = click.option) -> _Decorator:
+def ids_option(option: Callable[..., Decorator] = click.option) -> Decorator:
     """`--ids`, as `option` declares options: for commands whose filters others write, who name no files."""
     return option(
         "--ids",

@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """Of each file, the bits of the number of blocks of a chunk, and how many chunks it has."""
+    """For each file, how many chunks it has, and the base-2 logarithm of the number of blocks in one, `bits`."""
 
     bits: Numbers
     counts: Numbers
