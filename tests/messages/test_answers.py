@@ -3,9 +3,14 @@
 import ctypes
 import stat
 
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 from kernel_messages import MESSAGES
 from touchfs_mount.messages import answers, notifications
 from touchfs_mount.messages.requests import BUFFER_SIZE, HEADER, MAX_WRITE, parse_init
+
+from touchfs.core.packed_bytes import PackedBytes
 
 u16, u32, u64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 TIME = 1_700_000_000_123_456_789
@@ -90,6 +95,22 @@ def test_entries_of_a_listing_are_aligned():
         assert record[:8] + record[8:16] == (7).to_bytes(8, "little") + (3).to_bytes(8, "little")
         assert record[16:24] == length.to_bytes(4, "little") + (stat.S_IFDIR >> 12).to_bytes(4, "little")
         assert record[24 : 24 + length] == b"n" * length
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=255), st.integers(1, (1 << 63) - 1)), min_size=1),
+    st.integers(0, (1 << 63) - 200),
+    st.integers(0, 1 << 15),
+)
+def test_many_files_of_a_listing_are_as_one_after_the_other(files, first, room):
+    names, sizes = [name for name, _ in files], [size for _, size in files]
+    common, expected = answers.common(stat.S_IFREG | 0o444, TIME, 1000, 100), b""
+    for number, (name, size) in enumerate(files):
+        record = answers.direntplus(first + number, stat.S_IFREG, size, common, 9, 9, name, first // 2 + number)
+        if len(expected) + len(record) > room:
+            break
+        expected += record
+    assert answers.files_plus(first, PackedBytes.of(names), np.array(sizes), common, 9, first // 2, room) == expected
 
 
 def test_the_first_answer_asks_for_what_the_kernel_offers_and_no_more():

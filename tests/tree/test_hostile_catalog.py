@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from seals import resealed, resealed_keys
+from tars import write_tar
 from touchnet import write_speech
 
 from touchfs.catalog.catalog import Catalog
@@ -181,6 +182,25 @@ CHANGES = {
 def test_numbers_are_checked_where_they_are_used(dataset: Dataset, change: Callable[..., None]) -> None:
     rewrite(dataset, change)
     list(walk(dataset))
+
+
+@pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"a\0b", b"\xff", b"a\nb"])
+def test_a_name_that_cannot_be_is_refused_in_columns_too(tmp_path: Path, name: bytes) -> None:
+    write_tar(tmp_path / "a.tar", {f"{number:04}.x": b"x" for number in range(64)})
+    dataset = open_dataset(str(tmp_path / "a.tar"))
+
+    def change(tables: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
+        names = tables["shards"]["name"]
+        tables["shards"]["name"] = BinaryColumn.of(
+            [*(names[row] for row in range(40)), name, *(names[row] for row in range(41, 65))]
+        )
+
+    rewrite(dataset, change)
+    tree = Tree(dataset, [1])
+    shard = tree.resolve("shards/a").inode
+    for look in (lambda: tree.files(shard, 0, 64), lambda: list(tree.entries(shard))):
+        with pytest.raises(FormatError, match="catalog is damaged"):
+            look()
 
 
 def test_a_file_of_a_kind_that_there_is_not(dataset: Dataset) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import stat
 import tempfile
 import wave
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.core.errors import ChangedError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree import open_shards
+from touchfs.tree.catalog_view import COLUMNS_FROM
+from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.tree import Tree
 
@@ -268,6 +271,30 @@ def is_noticed(asked):
     except ChangedError:
         return True
     return False
+
+
+def test_files_as_columns_are_those_of_the_listing(tmp_path):
+    """Also beside directories and empty files, which are no part of the columns."""
+    names = [f"{'é' * (number % 50)}{number:04}.x" for number in range(400)]
+    names[250] = "d/1"
+    write_tar(tmp_path / "a.tar", {name: bytes(number % 300) for number, name in enumerate(names)})
+    tree = Tree(open_dataset(str(tmp_path / "a.tar")), [1])
+    shard = tree.resolve("shards/a").inode
+    listed = list(tree.entries(shard))
+    for after, count in ((0, 400), (1, 40), (100, 33), (150, 400), (360, 400), (399, 400), (400, 400)):
+        files = tree.files(shard, after, count)
+        others = (at for at in range(after, len(listed)) if listed[at][1].is_directory or not listed[at][1].size)
+        expected = listed[after : min(after + count, next(others, len(listed)))]
+        if len(expected) < COLUMNS_FROM:
+            assert files is None
+            continue
+        assert files is not None
+        assert [(name, entry) for name, entry, _ in expected] == [
+            (files.names.at(place), Entry(files.inode + place, stat.S_IFREG, size, files.mtime_ns))
+            for place, size in enumerate(files.sizes.tolist())
+        ]
+    for directory in (ROOT, tree.resolve("shards").inode, tree.resolve("shards/a/d").inode):
+        assert tree.files(directory, 0, 100) is None
 
 
 def test_a_replaced_shard_is_another_one(speech):

@@ -154,15 +154,29 @@ class Table:
 
         Raises FormatError for names that cannot be ours, as `name`. Of a name without bytes it says nothing.
         """
-        data, starts = np.frombuffer(self._data, np.uint8), np.asarray(self._starts).astype(np.int64)
-        text = bytes(self._data)
-        if starts[0] or starts[-1] > len(data) or (np.diff(starts) < 0).any():
+        starts = np.asarray(self._starts).astype(np.int64)
+        if starts[0]:
             raise self._damaged(0)
+        return self._joined_names(0, starts), starts
+
+    def _joined_names(self, row: int, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The bytes of all names, after checking those of consecutive rows, which begin and end at `starts`."""
+        data = np.frombuffer(self._data, np.uint8)
+        if starts[0] < 0 or starts[-1] > len(data) or (np.diff(starts) < 0).any():
+            raise self._damaged(row)
         # A letter of several bytes is not in two names.
         begins = data[starts[starts < len(data)]]
-        if ((begins & 0xC0) == 0x80).any() or not is_name(b"-" + text):
-            raise self._damaged(0)
-        return data, starts
+        if ((begins & 0xC0) == 0x80).any() or not is_name(b"-" + bytes(self._data[starts[0] : starts[-1]])):
+            raise self._damaged(row)
+        return data
+
+    def names_of(self, rows: range) -> PackedBytes:
+        """Return `name` of consecutive rows below row 0."""
+        starts = np.asarray(self._starts[rows.start : rows.stop + 1]).astype(np.int64)
+        data, lengths = self._joined_names(rows.start, starts), np.diff(starts)
+        for place in np.flatnonzero(lengths <= len(b"..")).tolist():
+            self.name(rows[place])
+        return PackedBytes(data, starts[:-1], lengths)
 
     def extension(self, row: int) -> str:
         """Return the extension of a file of a sample: what follows the key and a dot, or ""."""

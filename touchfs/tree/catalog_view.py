@@ -11,19 +11,22 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+from touchfs.catalog.columns import take
 from touchfs.catalog.signposts import DIRECTORIES_KEPT, Signposts, signposts
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.core.errors import ChangedError, TouchfsError, UsageError
 from touchfs.core.extent import Content
 from touchfs.core.names import hash_of
 from touchfs.dataset.open_shard import stored_at
-from touchfs.tree.entry import Entry
+from touchfs.tree.entry import Entry, ListedFiles
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 from touchfs.tree.videos.segment_frames import SegmentFrames
 
-# Signposts do not pay in a directory with fewer children.
-SIGNPOSTS_FROM = 64
+# Neither signposts nor columns pay in a directory with fewer children.
+SIGNPOSTS_FROM, COLUMNS_FROM = 64, 32
 
 
 class _Directory(NamedTuple):
@@ -150,6 +153,23 @@ class CatalogView:
             yield table.name(child), self._entry(shard, table, child), child - children.start + 1
         if self._frames is not None:
             yield from self._frames.segments(shard, table, row, after)
+
+    def files(self, directory: int, after: int, count: int) -> ListedFiles | None:
+        """The next `count` of `entries` as columns; None where these are few, or some are no files of known size."""
+        if self._has_shards(directory):
+            return None
+        shard, table, row = self._row(directory)
+        rows = table.children(row)[after : after + count]
+        if len(rows) < COLUMNS_FROM:
+            return None
+        places = np.arange(rows.start, rows.stop)
+        sizes = take(table.size, places)
+        is_other = (sizes <= 0) | (take(table.kind, places) == DIRECTORY)
+        rows = rows[: int(is_other.argmax()) if is_other.any() else len(rows)]
+        if len(rows) < COLUMNS_FROM:
+            return None
+        inode = pack(self._number, shard.shard_id, rows.start)
+        return ListedFiles(inode, table.names_of(rows), sizes[: len(rows)], shard.mtime_ns)
 
     def _shards_in(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The directories of shards in the one of the view or of a split; in the former those of splits follow."""

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.core.packed_bytes import PackedBytes
 
 
 class Entry(NamedTuple):
@@ -27,3 +33,16 @@ class Entry(NamedTuple):
     def is_link(self) -> bool:
         """True for a symbolic link."""
         return self.kind == stat.S_IFLNK
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFiles:
+    """ListedFiles that follow each other in the listing of a directory, as columns: inodes are counted on from `inode`.
+
+    `sizes` in bytes, int64[n]; all files have the same time.
+    """
+
+    inode: int
+    names: PackedBytes
+    sizes: NDArray[np.int64]
+    mtime_ns: int

@@ -35,7 +35,7 @@ from touchfs.core.extent import Content
 from touchfs.core.names import NAME_MAX
 from touchfs.dataset import Dataset
 from touchfs.tree.catalog_view import CatalogView
-from touchfs.tree.entry import Entry
+from touchfs.tree.entry import Entry, ListedFiles
 from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack, unpack
 from touchfs.tree.links.by_key import ByKey
 from touchfs.tree.manifests import Manifests
@@ -241,6 +241,11 @@ class Tree:
         for cookie, (name, inode) in enumerate(self._inodes.items(), 1):
             if cookie > after:
                 yield name, self.entry(inode), cookie
+
+    def files(self, directory: int, after: int, count: int) -> ListedFiles | None:
+        """The next `count` of `entries` as columns, if these are many files of known size in a shard's directory."""
+        subtree = None if directory == ROOT else self._subtree(directory)
+        return subtree.files(directory, after, count) if isinstance(subtree, CatalogView) else None
 
     def parent(self, directory: int) -> int:
         """The inode number of a directory's parent; the root is its own parent."""

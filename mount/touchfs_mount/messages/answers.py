@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 import struct
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs_mount.messages.requests import MAX_WRITE, Init
 
 # u32 len, s32 error, u64 unique
@@ -21,6 +26,10 @@ _ATTR = struct.Struct(f"<QII{_ATTRIBUTES}")
 _DIRENT_FIELDS = "QQII"
 _DIRENT = struct.Struct(f"<{_DIRENT_FIELDS}")
 _DIRENTPLUS = struct.Struct(f"<{_ENTRY_FIELDS}{_DIRENT_FIELDS}")
+# No record is smaller. Its words of 8 bytes, and the places of those that files of a directory do not have in common.
+DIRENTPLUS_MIN, _WORD = _DIRENTPLUS.size + 8, 8
+_WORDS = _DIRENTPLUS.size // _WORD
+_NODEID, _INO, _SIZE, _BLOCKS, _DIRENT_INO, _COOKIE, _NAME_LENGTH = 0, 5, 6, 7, 16, 17, 18
 # Behind a name, by its length modulo 8: records are aligned.
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 # u64 blocks, bfree, bavail, files, ffree; u32 bsize, namelen, frsize, padding, spare[6]
@@ -107,6 +116,32 @@ def direntplus(
     blocks, length = -(-size // BLOCK_SIZE), len(name)
     numbers = inode, 0, name_seconds, seconds, 0, 0, inode, size, blocks, *common, inode, cookie, length, mode >> 12
     return _DIRENTPLUS.pack(*numbers) + name + _PADDING[length & 7]
+
+
+def files_plus(
+    inode: int, names: PackedBytes, sizes: NDArray[np.int64], common: Common, seconds: int, cookie: int, room: int
+) -> bytes:
+    """`direntplus` of many regular files, as many as have room. Inodes and cookies are counted on from the first one.
+
+    NumPy makes a record in a fifth of the time of `direntplus`.
+    """
+    sizes_of_records = _WORDS + -(-names.lengths // _WORD)
+    ends = np.cumsum(sizes_of_records)
+    count = int(np.searchsorted(ends, room // _WORD, "right"))
+    starts, ends = (ends - sizes_of_records)[:count], ends[:count]
+    alike = direntplus(0, stat.S_IFREG, 0, common, seconds, seconds, b"", 0)
+    fields = np.repeat(np.frombuffer(alike, "<u8")[np.newaxis], count, axis=0)
+    numbers = np.arange(count, dtype=np.uint64)
+    for place, first in ((_NODEID, inode), (_INO, inode), (_DIRENT_INO, inode), (_COOKIE, cookie)):
+        fields[:, place] = numbers + np.uint64(first)
+    fields[:, _SIZE] = sizes[:count]
+    fields[:, _BLOCKS] = -(-sizes[:count] // BLOCK_SIZE)
+    fields[:, _NAME_LENGTH] |= names.lengths[:count].astype(np.uint64)
+    records = np.zeros(int(ends[-1]) if count else 0, "<u8")
+    records[starts[:, np.newaxis] + np.arange(_WORDS)] = fields
+    for at, (places, letters) in enumerate(names.chosen(slice(count)).words(), _WORDS):
+        records[starts[places] + at] = letters
+    return records.tobytes()
 
 
 def statfs(blocks: int, files: int, name_max: int) -> bytes:

@@ -179,6 +179,12 @@ class TreeAnswers:
             self._walks.check(request.process)
         has_attributes = request.opcode == Opcode.READDIRPLUS
         seconds = self._seconds(directory)
+        if has_attributes and request.offset >= _DOTS:
+            files = self._tree.files(directory, request.offset - _DOTS, room // answers.DIRENTPLUS_MIN)
+            if files is not None:
+                common = self._common(files.inode >> ROW_BITS, stat.S_IFREG, files.mtime_ns)
+                first = request.offset + 1
+                return (answers.files_plus(files.inode, files.names, files.sizes, common, seconds, first, room),)
         try:
             for name, entry, cookie in self._listed(directory, request.offset):
                 inode, kind, size, mtime_ns = entry
