@@ -24,7 +24,7 @@ from touchfs.indexing.overlays.named import spell_overlay
 from touchfs.limits import Limits
 from touchfs.posix.threads import run_at_once
 from touchfs.shard.options import Options
-from touchfs.source.remote.options import give_options
+from touchfs.source.remote.storage_options import give_options
 from touchfs.tree.by_path import known_entry
 from touchfs.tree.entry import Entry
 

@@ -63,7 +63,7 @@ from touchfs.registry.open import KnownShard, known_shard, shard_at, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.scratch.file import ScratchFile
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import changed_error
-from touchfs.source.remote.options import StorageOptions
 from touchfs.source.remote.ranges import look
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import PlainRange, StoredFile
 

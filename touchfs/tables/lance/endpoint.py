@@ -28,7 +28,7 @@ from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import StoredFile
 from touchfs.tables.lance.errors import note_problem
 from touchfs.tables.lance.versions import VERSIONS, manifest_names
