@@ -52,9 +52,7 @@ def no_path() -> str:
 class _Placed(Protocol):
     """A source that is a stored file."""
 
-    def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
-        ...
+    def plain_range(self, offset: int, length: int) -> PlainRange | None: ...
 
 
 @runtime_checkable

@@ -94,7 +94,6 @@ class LanceVideoFramesBackend:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """See `StorageBackend`."""
         return self._tables.schema
 
     @property
@@ -141,7 +140,6 @@ class LanceVideoFramesBackend:
         return self._tables.build(chosen, places, self._decode(chosen))
 
     def slice(self, start: int, length: int) -> pyarrow.Table:
-        """See `StorageBackend`."""
         if start < 0:
             raise IndexError(f"row {start} of {self.num_rows}")
         return self.take(range(start, max(min(start + length, self.num_rows), start)))

@@ -86,6 +86,7 @@ class SampleTables:
 
     @property
     def endings(self) -> Endings:
+        """See `Facts.endings`."""
         shards, _ = self._views
         return endings_of((key.removesuffix("/") for key in self._keys), chain.from_iterable(set(shards.extensions)))
 
@@ -251,13 +252,11 @@ class _SegmentView(_View):
         self.names: list[Iterable[str | None]] = []
 
     def add_extensions(self, extensions: tuple[str | None, ...], samples: int = 1) -> None:
-        """See `_View.add_extensions`."""
         is_long = len(extensions) > _NAMES_MAX
         names = JoinedNames(extensions) if is_long else self._known.setdefault(extensions, extensions)
         self.names.extend(repeat(names, samples))
 
     def extend(self, part: _View, kinds: Sequence[int]) -> None:
-        """See `_View.extend`."""
         super().extend(part, kinds)
         if isinstance(part, _SegmentView):
             self.names += part.names

@@ -101,7 +101,6 @@ class _PartContent:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Content.read`."""
         packed = self._known()
         if packed is None:
             with _parsing:
@@ -109,7 +108,6 @@ class _PartContent:
         return self._part(packed)[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
-        """See `Content.read_nowait`."""
         packed = self._known()
         return None if packed is None else self._part(packed)[offset : offset + length]
 

@@ -98,14 +98,12 @@ class _LocatedFile:
         return self._file.identity
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         try:
             return self._file.read(offset, length)
         except (ChangedError, NotFoundError) as error:
             raise SourceError(f"{error.message}: index with --force", path=error.path) from error
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         return self._file.read_nowait(offset, length)
 
 

@@ -41,7 +41,6 @@ class OpenedShard:
         self.size = self._file.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`."""
         return self._file.read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> None:

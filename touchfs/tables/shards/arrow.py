@@ -86,7 +86,6 @@ class ArrowShard(SingleFile, FeatureRows):
         return RowBatch(first, layout.rows, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`."""
         layouts = [self._table.layout(number) for number in range(self._table.batches)]
         schema = self._table.ipc.schema
         return whole_columns(

@@ -96,7 +96,6 @@ class _Mapped:
         self._view = view
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         return self._view[offset : offset + length]
 
     read_nowait = read

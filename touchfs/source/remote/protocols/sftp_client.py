@@ -134,11 +134,9 @@ class _Session(asyncssh.SSHClient):
         return False
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """See `asyncssh.SSHClient`."""
         self.connection = conn
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncssh.SSHClient`."""
         self.is_lost = True
 
 
