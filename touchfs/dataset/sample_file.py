@@ -59,9 +59,7 @@ class _Placed(Protocol):
 class _Findable(Protocol):
     """A content whose place has to be looked up."""
 
-    def found(self) -> Content:
-        """The content, once it is found."""
-        ...
+    def found(self) -> Content: ...
 
 
 def plain_range_of(content: Content) -> PlainRange | None:

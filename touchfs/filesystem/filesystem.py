@@ -273,7 +273,6 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
 @contextmanager
 def _os_errors(path: str) -> Iterator[None]:
-    """Raise our errors as those of the operating system."""
     try:
         yield
     except TouchfsError as error:

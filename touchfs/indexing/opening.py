@@ -398,7 +398,6 @@ class Opening:
                 self.forms += outcome
 
     def _missing(self, seen: Mapping[str, Files | None]) -> dict[str, Files | None]:
-        """The shards that must be indexed, with their files."""
         return {path: files for path, files in seen.items() if path not in self.shards}
 
     def _take_over_moved(self, seen: Mapping[str, Files | None]) -> str:

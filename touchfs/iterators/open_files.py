@@ -156,7 +156,6 @@ class OpenFile:
             return iterators.graphs.with_built(self._stored_text)
 
     def _stored_text(self) -> bytes:
-        """The text in the store, made now if there is none."""
         made = False
 
         def make(connection: Connection) -> bytes:

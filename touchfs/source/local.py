@@ -277,7 +277,6 @@ class LocalFile:
         return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
     def _stat(self) -> os.stat_result:
-        """The status of what is at the path now."""
         return os.stat(self.path)
 
     def _truncated_error(self, end: int) -> SourceError | ChangedError:
@@ -299,7 +298,6 @@ class LocalFile:
 
 @cache
 def _is_in_memory(device: int) -> bool:
-    """Return whether a device is a file system in memory."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         return any(mounted.device == number and mounted.kind in _IN_MEMORY for mounted in mounts())

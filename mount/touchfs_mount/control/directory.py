@@ -172,7 +172,6 @@ class ControlDirectory:
         )
 
     async def _rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
-        """Remove an iterator."""
         if parent != ITERATORS:
             raise _refusal(parent)
         await self._change_in_thread(self._entries.remove_iterator, name, f"{context.uid}:{context.pid}")

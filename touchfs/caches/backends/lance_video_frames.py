@@ -167,7 +167,6 @@ class LanceVideoFramesBackend:
 
     @cached_property
     def _cache(self) -> VideoFramesMetadata:
-        """The metadata again, in a process that got a pickle."""
         metadata, table = open_video_cache(self._table.path)
         if table.pin() != self._table.pin():
             raise ChangedError("the cache was replaced by another one: open it again", path=table.path)

@@ -112,7 +112,6 @@ class ParquetFileWriter:
 
 @contextmanager
 def _types_of(pa: Any) -> Iterator[None]:
-    """Raise UsageError for a type that Parquet does not have."""
     try:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:

@@ -201,7 +201,6 @@ class SampleTables:
         view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
 
     def _kind(self, kind: _Kind) -> int:
-        """The number of a kind, which may be new."""
         number = self._kinds.setdefault(kind, len(self._kinds) + 1)
         if number > KINDS_MAX:
             raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")

@@ -58,7 +58,6 @@ def metadata_detail(sample_id: str, others: bytes) -> bytes:
 
 
 def _metadata(sample_id: bytes, others: bytes) -> bytes:
-    """The content of `metadata.json`."""
     head = json.dumps({_ID: sample_id.decode("utf-8", "replace")}, ensure_ascii=False).encode()
     return (head if others == b"{}" else head[:-1] + b", " + others[1:]) + b"\n"
 

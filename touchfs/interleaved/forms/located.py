@@ -113,7 +113,6 @@ def is_plain(ref: SourceRef, piece: ItemPiece) -> bool:
 
 
 def _fetch(ref: SourceRef, piece: ItemPiece, places: Locations, limit: int) -> bytes:
-    """The bytes of an image. Raises SourceError or FormatError."""
     from touchfs.interleaved.fetch import fetch_pieces
     from touchfs.interleaved.items.tiff_frames import cut_frames
 

@@ -109,7 +109,6 @@ class UrlFile:
         return self._blocks
 
     def _verified(self, deadline: float | None) -> tuple[RemoteBlocks, Fingerprint]:
-        """The blocks of the verified file, and its fingerprint."""
         blocks, fingerprint = self._blocks, self._fingerprint
         if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
             return blocks, fingerprint

@@ -105,7 +105,6 @@ class _Served:
         self._files: BoundedCache[str, StoredFile] = BoundedCache(_FILES_KEPT)
 
     def open(self, name: str) -> StoredFile:
-        """A file by its name in the dataset. Raises as `StoredFile.open`."""
         return self._files.get(name, lambda: self._open(name))
 
     def _open(self, name: str) -> StoredFile:

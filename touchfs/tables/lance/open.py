@@ -129,9 +129,7 @@ class _Table(Protocol):
     def path(self) -> str: ...
 
     @property
-    def where(self) -> str:
-        """A path that leads to the dataset now."""
-        ...
+    def where(self) -> str: ...
 
 
 class OpenVersions:

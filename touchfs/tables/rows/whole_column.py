@@ -150,7 +150,6 @@ class _Later:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return _columns.get(self._name, self._make).size if self._size is None else self._size
 
     def read(self, offset: int, length: int) -> Buffer:

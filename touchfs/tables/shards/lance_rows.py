@@ -192,7 +192,6 @@ class LanceRowsShard(FeatureRows):
         return next(iter(heads), UNKNOWN)
 
     def _head(self, blobs: BlobRanges, row: int) -> str:
-        """The extension of a blob by its first bytes."""
         number = int(blobs.file[row])
         if number < 0 or blobs.files[number] not in self.files:
             return UNKNOWN
