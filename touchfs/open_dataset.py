@@ -248,7 +248,6 @@ class OpenDataset(Described, Exports, Generic[T]):
         return self._steps.item_at(self._sample, len(self._samples))
 
     def _sample(self, position: int) -> Sample:
-        """The sample at a position of the first epoch."""
         return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
 
     def _ordinals(self, positions: Positions) -> list[int]:

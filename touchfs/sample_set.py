@@ -155,11 +155,9 @@ class SampleSet:
         return SampleSet(LazyCutMixer(self, others, **options))
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate one epoch, as the root node does."""
         return iter(self.data)
 
     def __len__(self) -> int:
-        """Return the number of items. Raises TypeError if it is unknown before iterating."""
         return len(self.data)
 
     def __bool__(self) -> bool:

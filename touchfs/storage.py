@@ -267,7 +267,6 @@ def _is_gone(path: str) -> bool:
 
 
 def _mounts() -> list[Mount]:
-    """The mounts of touchfs; none on a system without /proc, which has no FUSE that touchfs supports."""
     with suppress(OSError):
         return [mount for mount in mounts() if mount.kind == "fuse.touchfs"]
     return []

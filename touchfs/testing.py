@@ -139,7 +139,6 @@ def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) ->
 
 
 def _check_states(make_node: MakeNode, states: dict[Checkpoint, str], checkpoint: Checkpoint) -> None:
-    """Check that a restored graph has the same states as the saved one."""
     node = make_node()
     restore_state_dict(node, from_json(states[checkpoint]))
     _expect(

@@ -17,7 +17,7 @@ from touchfs.core.errors import UsageError
 from touchfs.filesystem import TouchFileSystem
 from touchfs.filesystem.source import target_source
 from touchfs.source.remote import options
-from touchfs.source.remote.options import given_options
+from touchfs.source.remote.storage_options import given_options
 
 FILES = {f"{name}.txt": name.encode() * 1000 for name in ("x", "y")}
 

@@ -6,14 +6,14 @@ from contextlib import ExitStack, closing
 
 import pytest
 from touchfs_mount.control import entries
-from touchfs_mount.control.control_files import ControlFiles
 from touchfs_mount.control.entries import ControlEntries
+from touchfs_mount.control.file_handles import ControlFiles
 from touchfs_mount.control.inodes import INFO, directory_inode, file_inode
 from touchfs_mount.control.known_iterators import KnownIterators
 
 from touchfs.core.errors import ChangedError
 from touchfs.indexing import open_dataset
-from touchfs.iterators.iterator_files import CONTROL_FILES, CONTROL_WORDS
+from touchfs.iterators.iterator_files import ITERATOR_FILE_WORDS, ITERATOR_FILES
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
 from touchfs.store.open_table import OpenTable
@@ -140,9 +140,9 @@ def test_the_table_of_an_iterators_files_says_their_numbers_modes_and_words(work
     """Inode numbers and modes never change, so they are written down here."""
     shown = ControlEntries(workers[0].iterators, KnownIterators(), 0o066).entries(directory_inode(iterator), 0)
     names = ["spec", "next", "peek", "token", "position", "len", "epoch", "batch", "reset", "error"]
-    assert list(CONTROL_FILES) == [name.decode() for name, _, _ in shown] == names
+    assert list(ITERATOR_FILES) == [name.decode() for name, _, _ in shown] == names
     assert [unpack(entry.inode)[2] for _, entry, _ in shown] == list(range(2, 12))
     assert [oct(entry.mode & 0o777) for _, entry, _ in shown] == [
         *("0o666", "0o644", "0o444", "0o666", "0o444", "0o444", "0o444", "0o666", "0o666", "0o444")
     ]
-    assert all(re.search(rf"^  (\S.* )?{name} +\S", CONTROL_WORDS, re.MULTILINE) for name in CONTROL_FILES)
+    assert all(re.search(rf"^  (\S.* )?{name} +\S", ITERATOR_FILE_WORDS, re.MULTILINE) for name in ITERATOR_FILES)

@@ -18,9 +18,9 @@ from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import may_pass
-from touchfs.source.remote.options import TIMEOUT_VARIABLE, StorageOptions
 from touchfs.source.remote.protocols.http import HttpRequest
 from touchfs.source.remote.ranges import PAUSE_MAX, PAUSE_SECONDS, _pauses
+from touchfs.source.remote.storage_options import TIMEOUT_VARIABLE, StorageOptions
 
 SIZE = 7 * BLOCK + 12_345
 

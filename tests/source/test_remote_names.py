@@ -16,7 +16,7 @@ from stores import STORES, place_in
 from tars import write_tar
 
 from touchfs.core.location import Location
-from touchfs.source.remote.options import parse_option
+from touchfs.source.remote.storage_options import parse_option
 
 NAMES = ["a b", "日本", "p+lus", "at@x", "br[1]", "c%20d", "c d", "%41", "A", "q?x=1", "q", "h#1", "h", "am&p;", "it's"]
 

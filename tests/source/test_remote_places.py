@@ -24,7 +24,7 @@ from touchfs.registry.find import find_shards
 from touchfs.source.data import DATA
 from touchfs.source.remote.client_errors import reason_of
 from touchfs.source.remote.clients import resolve, with_query
-from touchfs.source.remote.options import StorageOptions, parse_option
+from touchfs.source.remote.storage_options import StorageOptions, parse_option
 from touchfs.store.place import state_path
 
 ELSEWHERE = (

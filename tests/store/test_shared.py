@@ -11,10 +11,10 @@ from multiprocessing import get_context
 import pytest
 
 from touchfs.core.errors import FullError
+from touchfs.posix.memory.shared_log import SharedLog
 from touchfs.store import open_table
 from touchfs.store.open_table import OpenTable
 from touchfs.store.plans import GUESTS_MAX, PLANS_MAX, SharedPlans
-from touchfs.store.shared_log import SharedLog
 
 forking = get_context("fork")
 

@@ -92,7 +92,6 @@ def skipped_path(output: Path, shard: str) -> Path:
 
 @contextmanager
 def _opened(output: Path) -> Iterator[int]:
-    """Open the plan's file and lock it exclusively."""
     while True:
         descriptor = _open_plan(output / PLAN)
         try:

@@ -66,7 +66,6 @@ class Labels:
 
 
 def _parse_labels(value: Any) -> Labels:
-    """Labels from their JSON value. Raises TypeError or ValueError."""
     source, column, names = value["source"], operator.index(value["column"]), tuple(value["names"])
     if column < 0 or not all(isinstance(text, str) for text in (source, *names)):
         raise ValueError("no labels")

@@ -87,7 +87,6 @@ def _watch(path: str) -> None:
 
 
 def _joined(lines: Iterator[str]) -> str:
-    """The lines as one text, with control characters escaped."""
     return "\n".join(map(one_line, lines))
 
 

@@ -129,7 +129,6 @@ def _is_inside(shape: str, x: int, y: int, radius: int) -> bool:
 
 
 def _sentences(talk: str) -> list[_Sentence]:
-    """The sentences of a talk, one after the other."""
     found, end = list[_Sentence](), 0.0
     for text in _TALKS[talk]:
         start, end = end, end + len(text.split()) * _WORD_SECONDS

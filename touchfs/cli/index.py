@@ -167,7 +167,6 @@ def command() -> None:
 
 
 def _native(function: Callable[..., int]) -> Callable[..., int]:
-    """The options of the commands that make indexes for other tools."""
     options = (
         progress_option,
         click.option("--force", is_flag=True, help="Overwrite existing indexes, even correct ones."),

@@ -34,7 +34,6 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
 
 def _shown_size(size: int) -> str:
-    """A size as users write it."""
     return f"{size // 10**9}G" if size % 10**9 == 0 else f"{size // 10**6}M"
 
 

@@ -234,7 +234,6 @@ def _raise_descriptor_limit() -> None:
 
 
 def _describe(error: click.ClickException | TouchfsError | OSError) -> tuple[str, int]:
-    """The message and the exit status of an error."""
     match error:
         case click.UsageError(ctx=click.Context(command_path=path)):
             message = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own

@@ -39,7 +39,6 @@ def _subcommands(context: click.Context) -> list[click.Context]:
 
 
 def _context(shown: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
-    """The context in which a command makes its help."""
     return click.Context(shown, parent, name, **shown.context_settings)
 
 
@@ -48,7 +47,6 @@ def _page_name(context: click.Context) -> str:
 
 
 def _page(context: click.Context, section: str) -> str:
-    """A page in the language of man(7)."""
     shown = context.command
     name = _page_name(context)
     title = f"{_quoted(name.upper())} {section}"

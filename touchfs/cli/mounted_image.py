@@ -63,7 +63,6 @@ def _listed(path: str, read_options: ReadOptions) -> Dataset:
 
 
 def _check_options() -> None:
-    """Raise UnfitError for an option that needs a daemon."""
     from touchfs_mount.mountpoints.erofs import UnfitError
 
     context = click.get_current_context()

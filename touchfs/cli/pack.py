@@ -133,7 +133,6 @@ def touchnet(
 
 
 def _samples(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of the commands that store recordings unchanged by default."""
     options = (
         progress_option,
         limit_options("json", "decoded"),
@@ -220,7 +219,6 @@ def shar(jsonl: str, output: str, workers: Workers, **options: Any) -> None:
 
 
 def _table(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The arguments and options of the commands that make tables."""
     shard_size = click.option(
         "--shard-size",
         type=click.IntRange(1),

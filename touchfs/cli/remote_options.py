@@ -20,7 +20,7 @@ from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
 from touchfs.limits import parse_size
-from touchfs.source.remote.options import (
+from touchfs.source.remote.storage_options import (
     FILE_VARIABLE,
     IMMUTABLE_VARIABLE,
     OPTIONS_VARIABLE,

@@ -74,7 +74,6 @@ class ClusterExecutor(Executor):
         return _AHEAD * max(self._threads, 1)
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
-        """See `Executor.submit`."""
         task = self._client.submit(_Call(function, self._settings), *arguments, pure=False, **options)
         future: _ClusterFuture[T] = _ClusterFuture(task)
         self._client.loop.add_callback(_settle, future, task)

@@ -197,7 +197,6 @@ def _kept(variable: str) -> dict[str, str]:
 
 
 def _problem(location: Location, url: str) -> str:
-    """Why a URL is not read; "" if it is."""
     if location.inside is not None and (place := parse_in_archive(url)) is not None:
         if parse_in_archive(place.archive) is not None or _CHAIN.search(place.archive):
             return "an archive in another one, or a longer chain of URLs, is not read: unpack the archive"

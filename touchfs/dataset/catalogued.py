@@ -70,7 +70,6 @@ class CataloguedSample(Sample):
         return self._named
 
     def first_path(self) -> bytes:
-        """See `Sample.first_path`."""
         if self._rows:
             return super().first_path()
         return os.fsencode(f"{self._shard.shard.path_in('shards')}/{REPORT}")
@@ -126,12 +125,10 @@ class CataloguedSample(Sample):
 
     @property
     def shown_segments(self) -> ShownSegments | None:
-        """See `Sample.shown_segments`."""
         return segments_of(self._shard, self.ordinal) if self._table is self._shard.tables["shards"] else None
 
     @property
     def segment_count(self) -> int:
-        """See `Sample.segment_count`."""
         table = self._shard.tables.get("segments")
         if table is None or self._table is not self._shard.tables["shards"]:
             return 0

@@ -300,7 +300,6 @@ class Sample(Mapping[str, bytes]):
         return VideoFrames(self._frames(extension, None if fps is None else Fraction(str(fps))), self.key)
 
     def _frames(self, extension: str, fps: Fraction | None) -> FramesOf:
-        """The frames of the video with an extension."""
         raise UsageError("its frames are found where it is stored: ask the sample of the dataset", key=self.key)
 
     def array(self, extension: str | None = None) -> NDArray[Any]:
@@ -323,12 +322,10 @@ class Sample(Mapping[str, bytes]):
         raise UsageError(f"only a .npy, .npz or .wav is an array as it is, not .{extension}", key=self.key)
 
     def _data(self, extension: str) -> bytes:
-        """The bytes of a file. Raises NotFoundError."""
         content = self.content(extension)
         return bytes(content.read(0, content.size))
 
     def _only(self, kind: str, fits: Callable[[str], bool]) -> str:
-        """The extension of its only file of a kind."""
         found = [extension for extension in self if fits(extension)]
         if len(found) > 1:
             raise UsageError(f"it has several of these: name one of {', '.join(found)}", key=self.key)

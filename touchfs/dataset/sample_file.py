@@ -52,18 +52,14 @@ def no_path() -> str:
 class _Placed(Protocol):
     """A source that is a stored file."""
 
-    def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
-        ...
+    def plain_range(self, offset: int, length: int) -> PlainRange | None: ...
 
 
 @runtime_checkable
 class _Findable(Protocol):
     """A content whose place has to be looked up."""
 
-    def found(self) -> Content:
-        """The content, once it is found."""
-        ...
+    def found(self) -> Content: ...
 
 
 def plain_range_of(content: Content) -> PlainRange | None:

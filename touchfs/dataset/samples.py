@@ -306,7 +306,6 @@ class CataloguedSamples(Samples):
         """The numbers in a shard of the samples that the files at these rows are of."""
 
     def lengths(self, measure: str) -> NDArray[np.int64]:
-        """See `Samples.lengths`."""
         return np.concatenate(
             [np.zeros(0, np.int64), *map(partial(self.lengths_in, measure), range(len(self._starts) - 1))]
         )

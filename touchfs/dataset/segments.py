@@ -182,7 +182,6 @@ def _pcm(form: Form) -> tuple[int, int]:
 
 
 def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
-    """The rows of the files of a segment."""
     ordinals, parts = table.ordinal, table.part
     target = ordinal, part
 

@@ -129,7 +129,6 @@ class Shard(ListedShard):
 
     @property
     def identity(self) -> str:
-        """See `ListedShard.identity`."""
         return _hashed([self.version, f"measured {self.measured}"]) if self.measured else self.version
 
     @property

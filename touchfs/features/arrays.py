@@ -36,7 +36,6 @@ class _Array(FeatureType):
         self.dtype = dtype
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return load_pyarrow().large_binary()
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
@@ -52,7 +51,6 @@ class _Array(FeatureType):
         return array.tobytes()
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": type(self).__name__, "shape": list(self.shape), "dtype": self.dtype}
 
     def __repr__(self) -> str:

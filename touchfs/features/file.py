@@ -28,11 +28,9 @@ class File(FeatureType):
         self.extension = extension
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return load_pyarrow().large_binary()
 
     def arrow_metadata(self) -> dict[bytes, bytes]:
-        """See `FeatureType.arrow_metadata`."""
         return {EXTENSION_KEY: self.extension.encode()}
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
@@ -44,7 +42,6 @@ class File(FeatureType):
         raise ArgumentTypeError(f"a file is given as bytes or as a path, not as {type(value).__name__}")
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": "File", "extension": self.extension}
 
     def __repr__(self) -> str:

@@ -32,7 +32,6 @@ class Image(FeatureType):
         self.encode_format = encode_format
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return load_pyarrow().large_binary()
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
@@ -73,7 +72,6 @@ class Image(FeatureType):
         return file.getvalue()
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": "Image", "encode_format": self.encode_format}
 
     def __repr__(self) -> str:

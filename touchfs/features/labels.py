@@ -46,7 +46,6 @@ class ClassLabel(FeatureType):
         return self.names[idx]
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return load_pyarrow().int64()
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> Any:

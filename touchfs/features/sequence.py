@@ -22,7 +22,6 @@ class Sequence(FeatureType):
         self.feature = feature
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return load_pyarrow().list_(self.feature.to_arrow_type())
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> Any:
@@ -35,7 +34,6 @@ class Sequence(FeatureType):
         return [self.feature.encode(element, cache_dir=cache_dir) for element in value]
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": "Sequence", "feature": self.feature.to_json()}
 
     def __repr__(self) -> str:

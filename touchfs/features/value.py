@@ -26,11 +26,9 @@ class Value(FeatureType):
         self.dtype = dtype
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         return getattr(load_pyarrow(), "bool_" if self.dtype == "bool" else self.dtype)()
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": "Value", "dtype": self.dtype}
 
     def __repr__(self) -> str:

@@ -39,7 +39,6 @@ class Video(FeatureType):
         self.allowed_extensions = tuple(map(with_dot, allowed_extensions))
 
     def to_arrow_type(self) -> pyarrow.DataType:
-        """See `FeatureType.to_arrow_type`."""
         pa = load_pyarrow()
         return pa.struct(
             {
@@ -121,7 +120,6 @@ class Video(FeatureType):
         return _cell("bytes", None, data, extension, len(data), checksum or hashlib.sha256(data).hexdigest())
 
     def to_json(self) -> dict[str, Any]:
-        """See `FeatureType.to_json`."""
         return {"type": "Video", "storage": self.storage, "allowed_extensions": list(self.allowed_extensions)}
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ from touchfs.indexing.overlays.named import spell_overlay
 from touchfs.limits import Limits
 from touchfs.posix.threads import run_at_once
 from touchfs.shard.options import Options
-from touchfs.source.remote.options import give_options
+from touchfs.source.remote.storage_options import give_options
 from touchfs.tree.by_path import known_entry
 from touchfs.tree.entry import Entry
 
@@ -273,7 +273,6 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
 @contextmanager
 def _os_errors(path: str) -> Iterator[None]:
-    """Raise our errors as those of the operating system."""
     try:
         yield
     except TouchfsError as error:

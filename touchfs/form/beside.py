@@ -76,7 +76,6 @@ class Beside(Form):
         return self.form.timing(place.length, place.detail)
 
     def beside(self, detail: bytes, limits: Limits) -> StoredFile:
-        """See `Form.beside`."""
         if limits.audio_root is None:
             raise FormatError("its audio is not in the shard: --audio-root names the directory below which it lies")
         place = self.place(detail)

@@ -26,7 +26,6 @@ class DeferredContent:
         return self._made().read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         return None if self._content is None else self._content.read_nowait(offset, length)
 
     def _made(self) -> Content:

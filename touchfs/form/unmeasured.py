@@ -76,12 +76,10 @@ class RecordingSpan:
         return self._measured(info_of(self._extent, self._limits)).size if self._content is None else self._content.size
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         content = self._content or self._measured(info_of(self._extent, self._limits))
         return content.read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         content = self._content
         if content is None:
             info = known_info(self._extent)

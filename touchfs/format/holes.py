@@ -25,7 +25,6 @@ class Hole:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Content.read`."""
         count = max(min(length, self.size - offset), 0)
         if count > READ_MAX:
             raise FormatError(f"has a hole of {self.size:,} bytes: read at most {READ_MAX:,} of them at a time")

@@ -145,7 +145,6 @@ def scan_cut(size: int) -> Reads[Wav]:
 
 
 def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[int, int, int, int, int]]:
-    """Read the `fmt ` chunk: rate, channels, bits, codec, bytes of a block."""
     if length < _FMT.size:
         raise FormatError(f"a format of {length} bytes, it has at least {_FMT.size}", offset=offset)
     codec, channels, rate, _, block_size, bits = yield from _unpack(_FMT, offset, head, size)
@@ -159,7 +158,6 @@ def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[in
 
 
 def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Reads[tuple[Any, ...]]:
-    """Unpack a structure at an offset, from `head` if it contains it."""
     end = offset + layout.size
     if end > size:
         raise FormatError("the WAV file ends before its data", offset=size)

@@ -130,7 +130,6 @@ class _Image:
         return Written(self._files, self._links, head.size)
 
     def _add(self, data: bytes) -> None:
-        """Write whole blocks."""
         self._file.write(data)
         self._checksum = zlib.crc32(data, self._checksum)
         self._block += len(data) // BLOCK

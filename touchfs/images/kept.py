@@ -62,7 +62,6 @@ def find_or_make(plan: ImagePlan, owners: ImageOwners, *, by_key: bool, progress
 
 
 def _version(plan: ImagePlan, owners: ImageOwners, *, by_key: bool) -> str:
-    """A digest of all that decides which bytes an image has."""
     facts = [str(VERSION), str(by_key), repr(owners)]
     facts += [
         f"{shard.directory}{shard.name}\0{shard.path}\0{shard.identity}\0{shard.report}"

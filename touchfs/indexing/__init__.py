@@ -156,7 +156,6 @@ def _indexed(dataset: Dataset) -> Dataset:
 
 
 def _checked(source: str, options: Options) -> Location:
-    """The absolute location of a source. Raises UsageError or NotFoundError."""
     if not source:
         raise UsageError("the path of the dataset is empty: is a variable unset?")
     location = Location.parse(source).absolute

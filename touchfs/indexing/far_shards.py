@@ -13,7 +13,7 @@ from touchfs.core import jobs
 from touchfs.core.location import Location
 from touchfs.core.progress import Progress
 from touchfs.posix.threads import run_at_once
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 
 Task = TypeVar("Task")
 T = TypeVar("T")

@@ -87,7 +87,6 @@ def _remove_leftovers(place: str) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """Lock a directory and return the descriptor that holds the lock, or None if another process has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -63,7 +63,7 @@ from touchfs.registry.open import KnownShard, known_shard, shard_at, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.scratch.file import ScratchFile
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,6 @@ class Opening:
         return all(forms is not None for forms in self._forms(self.seen).values())
 
     def shard(self, position: int) -> Shard:
-        """See `Indexer.shard`."""
         path = self.listed[position].path
         if path not in self.unseen:
             # A store may answer in a moment, and the next look tries again.
@@ -201,7 +200,6 @@ class Opening:
         return self._named(position)
 
     def headers(self, position: int) -> Shard:
-        """See `Indexer.headers`."""
         listed = self.listed[position]
         if listed.path in self.unseen or self.has(position):
             return self.shard(position)
@@ -211,7 +209,6 @@ class Opening:
         return self._named(position, shard)
 
     def all(self) -> IndexedShards:
-        """See `Indexer.all`."""
         indexed = self._kept(self._index_all)
         self._warn()
         return indexed
@@ -222,7 +219,6 @@ class Opening:
         return listed.path in self.shards or os.path.lexists(listed.catalog)
 
     def has_headers(self, position: int) -> bool:
-        """See `Indexer.has_headers`."""
         return os.path.lexists(headers_of(self.listed[position].catalog))
 
     def _kept(self, step: Callable[[], T]) -> T:
@@ -402,7 +398,6 @@ class Opening:
                 self.forms += outcome
 
     def _missing(self, seen: Mapping[str, Files | None]) -> dict[str, Files | None]:
-        """The shards that must be indexed, with their files."""
         return {path: files for path, files in seen.items() if path not in self.shards}
 
     def _take_over_moved(self, seen: Mapping[str, Files | None]) -> str:

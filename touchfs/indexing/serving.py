@@ -90,7 +90,6 @@ def warn_of_global_shuffle(samples: Any) -> None:
 
 
 def _whole(samples: Any) -> Any:
-    """The samples before some of them were chosen."""
     while hasattr(samples, "samples"):
         samples = samples.samples
     return samples

@@ -32,7 +32,6 @@ class InterleavedFilter:
         parse_where(self.where, open_file)
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
-        """Return the batch without the items that do not match."""
         where = parse_where(self.where, open_file)
         kept = matching_rows(batch.table, where, lambda rows: image_sizes(batch, rows, self.locations))
         return batch.replaced(batch.table.filter(kept))
@@ -43,7 +42,6 @@ class DropInvalidRows:
     """Drops rows of an unknown modality, metadata whose position is not -1, and content at a position below 0."""
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
-        """Return the batch without these rows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -58,7 +56,6 @@ class DropOrphanMetadata:
     """Drops the metadata rows of samples that have no other row."""
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
-        """Return the batch without these rows."""
         is_content = ~has_modality(batch.table, "metadata")
         return batch.replaced(batch.table.filter(is_content | in_sample_with(batch.table, is_content)))
 
@@ -71,7 +68,6 @@ class RecomputePositions:
     """
 
     def __call__(self, batch: InterleavedBatch) -> InterleavedBatch:
-        """Return the batch with the new positions."""
         import pyarrow as pa
 
         table = batch.table

@@ -1,4 +1,4 @@
-"""The files of an iterator. All that is known of each is in `CONTROL_FILES` and `CONTROL_WORDS`."""
+"""The files of an iterator. All that is known of each is in `ITERATOR_FILES` and `ITERATOR_FILE_WORDS`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _write_reset(at: StoredPosition, value: Any) -> Written:
 
 
 # In the order of their inode numbers: a new one goes to the end.
-CONTROL_FILES = {
+ITERATOR_FILES = {
     "spec": IteratorFile(lambda at: str(stored_spec(at.row()[0])).encode() + b"\n", _write_spec, 0o644, is_stored=True),
     "next": IteratorFile(_next, mode=0o600, is_stored=True),  # every user may look, only the owner may step
     "peek": IteratorFile(lambda at: at.output.lines(graph := at.asked_graph(), graph.peek())),
@@ -78,10 +78,10 @@ CONTROL_FILES = {
     "error": IteratorFile(lambda at: os.fsencode(at.row()[3])),
 }
 
-WRITABLE = {name: file.write for name, file in CONTROL_FILES.items() if file.write is not None}
+WRITABLE = {name: file.write for name, file in ITERATOR_FILES.items() if file.write is not None}
 
 # What the README says of them.
-CONTROL_WORDS = """\
+ITERATOR_FILE_WORDS = """\
   spec      JSON: select ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
             where (an expression), shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
             partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of select, where, shuffle, repeat,

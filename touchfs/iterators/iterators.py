@@ -23,7 +23,7 @@ from touchfs.dataset import Dataset
 from touchfs.iterators.error_notes import ErrorNotes
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
-from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.iterator_files import ITERATOR_FILES, WRITABLE
 from touchfs.iterators.output import OutputLines
 from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
@@ -132,9 +132,9 @@ class Iterators(Registry):
 
     def text(self, connection: Connection, iterator: int, file: str) -> bytes:
         """Make the text of one of its files, in a transaction. Raises UnbuiltError if the graph must be built first."""
-        if file not in CONTROL_FILES:
+        if file not in ITERATOR_FILES:
             raise NotFoundError(f"an iterator has no file {file!r}")
-        return CONTROL_FILES[file].read(self._at(connection, iterator))
+        return ITERATOR_FILES[file].read(self._at(connection, iterator))
 
     def apply(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files, as `write`. Raises UnbuiltError if a graph must be built first."""

@@ -51,7 +51,6 @@ class _Block(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """True if the epoch ends in this block."""
         return self.iteration.ended
 
 

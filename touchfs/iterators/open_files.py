@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from touchfs.core.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
-from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.iterator_files import ITERATOR_FILES, WRITABLE
 from touchfs.iterators.iterators import Iterators
 from touchfs.store import writes
 from touchfs.store.iterator_store import Connection
@@ -72,7 +72,7 @@ class OpenFile:
         self.iterator = iterator
         self.file = file
         # True if making the text changes the state store.
-        self.is_stored = CONTROL_FILES[file].is_stored
+        self.is_stored = ITERATOR_FILES[file].is_stored
 
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes of the text. May block on the store. On failure the file `error` has the reason."""
@@ -156,7 +156,6 @@ class OpenFile:
             return iterators.graphs.with_built(self._stored_text)
 
     def _stored_text(self) -> bytes:
-        """The text in the store, made now if there is none."""
         made = False
 
         def make(connection: Connection) -> bytes:

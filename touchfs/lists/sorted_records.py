@@ -68,6 +68,5 @@ def _with_beginnings(utterances: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _remark(left_out: LeftOut) -> tuple[bytes, bytes]:
-    """The key and the record of a file that is left out."""
     path = left_out.path.encode("utf-8", "replace")
     return path, path + b"\t" + one_line(left_out.reason).encode()

@@ -23,5 +23,4 @@ def build_metadata_row(path: str, utterance: Utterance) -> str:
 
 
 def _cell(text: str) -> str:
-    """A cell as RFC 4180 writes it."""
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text

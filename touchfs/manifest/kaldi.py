@@ -68,7 +68,6 @@ def build_reco2dur(recording: ListedRecording) -> str:
 
 
 def _number(samples: int, rate: int) -> str:
-    """A time in seconds, without an exponent."""
     return f"{Decimal(repr(seconds(samples, rate))):f}"
 
 
@@ -114,7 +113,6 @@ class _Values:
         self._current = next(self._lines, None)
 
     def find(self, name: str) -> str | None:
-        """The value of an id, which is not before the last one; None if it has none."""
         while self._current is not None and self._current[0] < name:
             self._current = next(self._lines, None)
         if self._current is None or self._current[0] != name:

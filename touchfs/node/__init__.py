@@ -97,7 +97,6 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public name."""
         if name in MODULES:
             return getattr(importlib.import_module(MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -166,7 +166,6 @@ def find_indexes(source: str) -> Iterator[Task]:
 
 
 def _files_below(directory: str) -> Iterator[str]:
-    """The paths of all files in a directory, then in its subdirectories. No link to a directory is followed."""
     entries = sorted(DATA.list(directory), key=lambda entry: entry.name)
     paths = [(os.path.join(directory, entry.name), entry.is_dir()) for entry in entries]
     yield from (path for path, is_directory in paths if not is_directory)

@@ -1,7 +1,7 @@
 """The tables of a dataset in PostgreSQL: a schema of their own, with the names that SQLite's have.
 
-`iterator`, `removed_iterator`, `open` and `written` are as in `touchfs.store.store`. A row of `open` has no text: it
-says that the step of an open file happened, and its `text` is the number of the try that did it.
+`iterator`, `removed_iterator`, `open` and `written` are as in `touchfs.store.state_schema`. A row of `open` has no
+text: it says that the step of an open file happened, and its `text` is the number of the try that did it.
 
     store    one row: the version, the dataset's fingerprint, and the key of the lock that all changes take
     mount    the mounts that use the store, each with a lease by the database's clock

@@ -46,7 +46,6 @@ class CompressedShard(StoredSamples):
 
     @property
     def others(self) -> Iterable[tuple[str, Field]]:
-        """See `ShardReader.others`."""
         return self._shard.others
 
     def close(self) -> None:
@@ -62,7 +61,6 @@ class CompressedShard(StoredSamples):
         return self._shard.sample(ordinal)
 
     def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
-        """See `StoredSamples.runs`."""
         return self._shard.runs(ordinals)
 
 

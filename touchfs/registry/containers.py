@@ -65,7 +65,6 @@ def _row(number: int) -> Container:
 
 
 def _of(name: str) -> Callable[..., Any]:
-    """A class or function by its full name."""
     module, _, attribute = name.rpartition(".")
 
     def call(*arguments: Any) -> Any:

@@ -258,7 +258,6 @@ class _Search:
     loose: str = ""
 
     def of(self, source: Location) -> list[FoundShard]:
-        """The shards of a source. Raises as `find`."""
         if (pattern := find_members(source, self.store)) is not None:
             return self._of_members(pattern, source)
         try:
@@ -285,7 +284,6 @@ class _Search:
         return [shard for shard in found if not what[shard.container]]
 
     def _instead(self, shard: FoundShard) -> str:
-        """What a file is instead of a shard; "" if it is one."""
         if (instead := shard.container.instead) is None or shard.path in self.silent:
             return ""
         return instead(shard.path)
@@ -305,7 +303,6 @@ class _Search:
         return NotFoundError(f"no shards here: {READS}{left_out}", path=source)
 
     def _of_file(self, source: Location, kind: FileType | None) -> list[FoundShard]:
-        """The shards of a source that is not a directory."""
         path = source.path
         if kind is FileType.FILE and os.path.basename(path) == RECORDINGS:
             if self.audio_root is None:
@@ -481,7 +478,6 @@ class _Search:
             self.left_out.add(os.path.join(directory, name), own.reason)
 
     def _kaldi_list(self, path: str) -> AudioList:
-        """What the `wav.scp` at a path names."""
         from touchfs.registry.directory.audio_lists import AudioList, read_audio_list  # only lists need it
 
         empty = AudioList(path, [], "its wav.scp is empty")
@@ -490,7 +486,6 @@ class _Search:
         return empty._replace(problem="its wav.scp cannot be read")
 
     def _directory_shard(self, path: str, entries: Sequence[StoredEntry]) -> FoundShard | None:
-        """The one shard that a directory is, or None."""
         if (container := directory_kind(path, entries)) is not None:
             return FoundShard(Location.of(path), container)
         if self.audio_root is not None and _has_recordings(entries):

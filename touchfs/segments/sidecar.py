@@ -109,11 +109,9 @@ class _Collection:
 
     @property
     def is_full(self) -> bool:
-        """True if there are too many."""
         return len(self.segments) > SEGMENTS_MAX or self._characters > CHARACTERS_MAX
 
     def add(self, segment: Segment) -> None:
-        """Add a segment, unless it is full."""
         if not self.is_full:
             self.segments.append(segment)
             self._characters += sum(len(value) for value in segment.fields.values() if isinstance(value, str))

@@ -96,7 +96,6 @@ class SampleTable:
         )
 
     def _find_types(self) -> dict[str, pyarrow.DataType]:
-        """The types of the columns that are no files, by name."""
         pa = load_pyarrow()
         found = {name: pa.null() for name in self._facts}
         for rows in self._rows():
@@ -131,7 +130,6 @@ class SampleTable:
             yield rows
 
     def _row(self, sample: Sample) -> dict[str, Any]:
-        """The columns of a sample that are no files."""
         value = None if sample.json_name is None else sample.json()
         row = value if isinstance(value, dict) else {}
         if self._columns is not None:

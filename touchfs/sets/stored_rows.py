@@ -137,7 +137,6 @@ class StoredRows:
             start += len(batch)
 
     def _fitted(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """A batch with the wanted columns, in their order and types."""
         pa, names = load_pyarrow(), batch.schema.names
         columns = [
             batch.column(names.index(field.name)).cast(field.type)

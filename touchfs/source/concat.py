@@ -44,7 +44,6 @@ class SplitFile:
             piece.open()
 
     def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
         for piece in self._pieces:
             if 0 <= offset <= offset + length <= piece.size:
                 return piece.plain_range(offset, length)
@@ -62,7 +61,6 @@ class SplitFile:
             piece.close()
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `StoredFile.read`."""
         data = self._rope.read(offset, length)
         if len(data) < length:
             raise SourceError("the last piece ends here, before the data that the index names", path=self.path)
@@ -73,7 +71,6 @@ class SplitFile:
         buffer[:] = self.read(offset, len(buffer))
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         data = self._rope.read_nowait(offset, length)
         return data if data is not None and len(data) == length else None
 

@@ -33,23 +33,18 @@ class _AllData:
     """The stores of all paths as one."""
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
-        """See `Store.list`."""
         return store_of(directory).list(directory)
 
     def stat(self, path: str) -> Status:
-        """See `Store.stat`."""
         return store_of(path).stat(path)
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
-        """See `Store.open`."""
         return store_of(path).open(path, fingerprint)
 
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
-        """See `Store.open_beneath`."""
         return store_of(root).open_beneath(root, path, fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
-        """See `Store.stream`."""
         return store_of(path).stream(path)
 
 
@@ -76,7 +71,6 @@ class Look(_AllData):
         return Look, ()
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
-        """See `Store.list`."""
         if (entries := self._listed.get(directory)) is None:
             entries = self._listed[directory] = super().list(directory)
             if entries and entries[0].status is not None:
@@ -92,7 +86,6 @@ class Look(_AllData):
         return None if entries is None else frozenset(entry.name for entry in entries)
 
     def stat(self, path: str) -> Status:
-        """See `Store.stat`."""
         if (found := self._found.get(path)) is None:
             if path in self._missing or os.path.dirname(path) in self._answered:
                 raise NotFoundError(self._missing.get(path, "no such file or directory"), path=path)

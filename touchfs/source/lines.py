@@ -99,7 +99,6 @@ def _skip_to(file: BinaryIO, position: LinePosition, path: str, limit: int) -> N
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the next `size` bytes of a file in blocks, fewer at its end."""
     while size and (block := file.read(min(size, _BLOCK))):
         yield block
         size -= len(block)

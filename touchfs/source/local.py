@@ -157,7 +157,6 @@ class LocalFile:
 
     @property
     def size(self) -> int:
-        """See `StoredFile.size`."""
         if self._fingerprint is None:
             self._verified()  # sets it
             return self.size
@@ -165,12 +164,10 @@ class LocalFile:
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """See `StoredFile.fingerprint`."""
         return self._fingerprint
 
     @property
     def identity(self) -> str | None:
-        """See `StoredFile.identity`."""
         fingerprint, known = self._fingerprint, self._identity
         if known is not None and known[0] is fingerprint:
             return known[1]
@@ -181,7 +178,6 @@ class LocalFile:
         return identity
 
     def open(self) -> None:
-        """See `StoredFile.open`."""
         self._verify_at = 0.0
         self._verified()
 
@@ -191,7 +187,6 @@ class LocalFile:
         _pool.remove(self)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `StoredFile.read`."""
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
             descriptor = self._verified()
@@ -207,7 +202,6 @@ class LocalFile:
         return data
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `StoredFile.read_into`."""
         descriptor = self._verified()
         try:
             done = os.preadv(descriptor.number, (buffer,), offset)
@@ -220,12 +214,10 @@ class LocalFile:
             raise self._convert_error(error, offset) from error
 
     def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
         return PlainRange(os.path.abspath(self.path), offset, length)
 
     @property
     def is_verified(self) -> bool:
-        """See `StoredFile.is_verified`."""
         return self._descriptor is not None and monotonic() < self._verify_at
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
@@ -285,7 +277,6 @@ class LocalFile:
         return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
     def _stat(self) -> os.stat_result:
-        """The status of what is at the path now."""
         return os.stat(self.path)
 
     def _truncated_error(self, end: int) -> SourceError | ChangedError:
@@ -307,7 +298,6 @@ class LocalFile:
 
 @cache
 def _is_in_memory(device: int) -> bool:
-    """Return whether a device is a file system in memory."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         return any(mounted.device == number and mounted.kind in _IN_MEMORY for mounted in mounts())

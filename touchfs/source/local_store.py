@@ -71,14 +71,12 @@ class LocalStore:
     """Files of this machine, and those of network file systems that are mounted on it."""
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
-        """See `Store.list`."""
         with map_os_errors(directory):
             check_links(directory)
             with os.scandir(directory) as entries:
                 return [_Entry(entry) for entry in entries]
 
     def stat(self, path: str) -> Status:
-        """See `Store.stat`."""
         try:
             with map_os_errors(path):
                 check_links(path)
@@ -88,11 +86,9 @@ class LocalStore:
         return Status(_TYPES.get(stat.S_IFMT(found.st_mode), FileType.OTHER), Fingerprint.of(found))
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> LocalFile:
-        """See `Store.open`."""
         return LocalFile(path, fingerprint)
 
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> FileBeneath:
-        """See `Store.open_beneath`."""
         return FileBeneath(root, path, fingerprint)
 
     def stream(self, path: str) -> BinaryIO:

@@ -97,7 +97,6 @@ class CatalogStatistics:
 
 
 def _rows(table: Table, ordinals: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The rows that are files of samples, or of those with these ordinals."""
     of = as_array(table.ordinal)
     rows = np.flatnonzero((as_array(table.kind) != DIRECTORY) & (of != NO_SAMPLE))
     return rows if ordinals is None else rows[np.isin(of[rows], ordinals)]
@@ -133,7 +132,6 @@ def _firsts(table: Table, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _tally(table: Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of segments of each sample that has any, by the rows of their files."""
     ordinals, parts = as_array(table.ordinal)[rows].astype(np.int64), as_array(table.part)[rows].astype(np.int64)
     if not len(rows):
         return parts

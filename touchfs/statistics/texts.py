@@ -102,7 +102,6 @@ class TextStatistics:
 
 
 def _contents(sample: Sample) -> tuple[str | None, dict[str, Any], int]:
-    """The text and the JSON of a sample, and how many bytes were read for them."""
     text, fields, size = None, dict[str, Any](), 0
     try:
         if (name := sample.text_name) is not None and sample.content(name).size <= _TEXT_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from touchfs.core.errors import FullError
-from touchfs.store.shared_log import SharedLog
+from touchfs.posix.memory.shared_log import SharedLog
 
 PLANS_MAX = 1000
 # Plans of users other than the mounter and root, at most: this leaves room for the mounter's.

@@ -10,7 +10,6 @@ numbers of the old one. A shard that a dataset lists twice has two ids.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
@@ -21,58 +20,7 @@ from touchfs.posix.processes import start_time, system
 from touchfs.store.database import Database
 from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.open_table import rows_of
-
-VERSION = 5
-_FREE_SIZE = 1 << 16
-
-# `written` has no foreign key to `open`: checking it for each deleted open would take two thirds of the time.
-_SCHEMA = """
-CREATE TABLE shard (
-    id       INTEGER PRIMARY KEY AUTOINCREMENT,
-    path     BLOB NOT NULL,
-    identity TEXT NOT NULL,
-    nth      INTEGER NOT NULL,
-    UNIQUE (path, identity, nth)
-);
-CREATE TABLE mount (
-    id      INTEGER PRIMARY KEY AUTOINCREMENT,
-    pid     INTEGER NOT NULL,
-    started TEXT NOT NULL,
-    boot    TEXT NOT NULL,
-    pids    TEXT NOT NULL
-);
-CREATE TABLE iterator (
-    id    INTEGER PRIMARY KEY AUTOINCREMENT,
-    name  BLOB NOT NULL UNIQUE,
-    spec  TEXT NOT NULL,
-    base  TEXT,
-    steps INTEGER NOT NULL DEFAULT 0,
-    error TEXT NOT NULL DEFAULT '',
-    made  REAL NOT NULL,
-    maker TEXT NOT NULL
-);
-CREATE TABLE removed_iterator (
-    name    BLOB PRIMARY KEY,
-    removed REAL NOT NULL,
-    remover TEXT NOT NULL
-);
-CREATE TABLE open (
-    id      INTEGER PRIMARY KEY,
-    text    BLOB,
-    pending BLOB NOT NULL DEFAULT x''
-);
-CREATE TABLE written (
-    open   INTEGER NOT NULL,
-    offset INTEGER NOT NULL,
-    hash   BLOB NOT NULL,
-    resent INTEGER NOT NULL,
-    error  TEXT NOT NULL,
-    PRIMARY KEY (open, offset, hash)
-) WITHOUT ROWID;
-CREATE TABLE store (
-    identity BLOB NOT NULL
-);
-"""
+from touchfs.store.state_schema import VERSION, make_tables, version_of
 
 
 class StateStore(Database):
@@ -83,29 +31,14 @@ class StateStore(Database):
         super().__init__(path, fsync=fsync, later=later)
 
     def _check_content(self, connection: sqlite3.Connection) -> None:
-        if self.identity is None and _version_of(connection) != VERSION:
+        if self.identity is None and version_of(connection) != VERSION:
             with self.transaction() as connection:
-                self._make_tables(connection, _version_of(connection))
-        is_ours = _version_of(connection) == VERSION
+                make_tables(connection, self.path)
+        is_ours = version_of(connection) == VERSION
         found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
         if self.identity not in (None, found):
             raise StateError("is not the store that was mounted: put that back, or mount again", path=self.path)
         self.identity = found
-
-    def _make_tables(self, connection: sqlite3.Connection, found: int) -> None:
-        """Create the tables, unless another process has. Raises StateError for a store of another version."""
-        if found == VERSION:
-            return
-        if found != 0:
-            message = f"made by another touchfs (version {found}): choose another --state-dir"
-            raise StateError(message, path=self.path)
-        for statement in filter(str.strip, _SCHEMA.split(";")):
-            connection.execute(statement)
-        connection.execute("INSERT INTO store VALUES (?)", (secrets.token_bytes(16),))
-        # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into existing pages.
-        connection.execute("INSERT INTO open (id, text) VALUES (0, zeroblob(?))", (_FREE_SIZE,))
-        connection.execute("DELETE FROM open WHERE id = 0")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
         """Return a different id for each shard, given as (path, identity). New shards get new ids."""
@@ -147,11 +80,6 @@ def add_mount(connection: Connection, pid: int) -> int:
         return int(found[0])
     added = "INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?) RETURNING id"
     return int(connection.execute(added, row).fetchone()[0])
-
-
-def _version_of(connection: sqlite3.Connection) -> int:
-    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-    return int(version)
 
 
 def _delete_ended_mounts(connection: Connection) -> None:

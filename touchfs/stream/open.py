@@ -76,5 +76,4 @@ def _field_name(field: str, path: str) -> str:
 
 
 def _names(shards: Iterable[tuple[Location, Container]]) -> list[str]:
-    """The names of shards in the tree."""
     return [os.fsdecode(name) for name in unique_names(shards)]

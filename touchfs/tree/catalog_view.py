@@ -68,7 +68,6 @@ class CatalogView:
         return self._shards.headers(shard_id) if self._name == "shards" else self._shards.get(shard_id)
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
-        """The shard, table and row of an inode. Raises ChangedError if there is no such row."""
         shard, row = self._shard(inode >> ROW_BITS & SHARD_IDS_MAX), inode & ROW_MASK
         table = shard.tables[self._name]
         if row >= table.rows:
@@ -124,7 +123,6 @@ class CatalogView:
         return None if self._frames is None else self._frames.find_segment(shard, table, row, name)
 
     def _find_shard(self, directory: int, name: bytes) -> Entry | None:
-        """The entry of this name in the directory of the view or of a split."""
         for inode, split in self._splits.items() if directory == self._top else ():
             if os.fsencode(split) == name:
                 return self._directory_of_shards(inode)

@@ -61,13 +61,11 @@ class _Slice(NamedTuple):
     row: int
 
     def of(self, recording: StoredRecording) -> Field:
-        """The slice as a piece of its recording."""
         if self.span is None:
             return recording.piece(0, recording.length)
         return recording.piece(*self.span.within(recording.rate, recording.length))
 
     def size(self, recording: StoredRecording) -> int | None:
-        """The size of the slice in bytes."""
         piece = self.of(recording)
         return piece.form.size(piece.size, piece.detail)
 
@@ -95,7 +93,6 @@ class Slices:
         return _SlicePlace(SliceSpan(start, end, in_samples=bool(in_samples)), shard_id, address & ROW_MASK)
 
     def _inode(self, location: _SlicePlace, *, is_guest: bool = False) -> int:
-        """The inode number of a location. Adds the location to the registry if it is new."""
         span, shard_id, row = location
         if span is None:
             return pack(self._view_of_all, shard_id, row)

@@ -109,7 +109,6 @@ def _build_value(value: Decimal | str | int) -> str:
 
 
 def _decimal(value: Decimal) -> str:
-    """A number as the shortest plain decimal."""
     written = f"{value:f}"
     return written.rstrip("0").rstrip(".") if "." in written else written
 

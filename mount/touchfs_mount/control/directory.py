@@ -28,9 +28,9 @@ from touchfs.store.patience import Patience, with_patience
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.control_files import ControlFiles
 from touchfs_mount.control.entries import ControlEntries, ControlEntry
 from touchfs_mount.control.facts import ControlOptions, MountFacts
+from touchfs_mount.control.file_handles import ControlFiles
 from touchfs_mount.control.fixed_texts import FixedTexts
 from touchfs_mount.control.handler import Handler, guarded
 from touchfs_mount.control.inodes import DIRECTORY, ITERATORS, PRIVATE, is_iterators, is_writable, parent_of
@@ -172,7 +172,6 @@ class ControlDirectory:
         )
 
     async def _rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
-        """Remove an iterator."""
         if parent != ITERATORS:
             raise _refusal(parent)
         await self._change_in_thread(self._entries.remove_iterator, name, f"{context.uid}:{context.pid}")

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from touchfs.core.errors import ChangedError, NotFoundError, StateError
-from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.iterator_files import ITERATOR_FILES, WRITABLE
 from touchfs.iterators.registry import Registry
 from touchfs.tree.inode import unpack
 from touchfs_mount.control.inodes import (
@@ -170,4 +170,4 @@ class ControlEntries:
         if not file:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
         extra_mode = self._extra_mode & (0o666 if file in WRITABLE else 0o444)
-        return ControlEntry(inode, stat.S_IFREG | CONTROL_FILES[file].mode | extra_mode)
+        return ControlEntry(inode, stat.S_IFREG | ITERATOR_FILES[file].mode | extra_mode)

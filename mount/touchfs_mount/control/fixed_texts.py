@@ -14,7 +14,7 @@ from touchfs.core.errors import UsageError
 from touchfs.core.extras import DISTRIBUTION
 from touchfs.core.location import Location
 from touchfs.dataset import Dataset
-from touchfs.iterators.iterator_files import CONTROL_WORDS
+from touchfs.iterators.iterator_files import ITERATOR_FILE_WORDS
 from touchfs_mount.control.facts import ControlOptions, MountFacts
 from touchfs_mount.numbers.cells import FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
 from touchfs_mount.numbers.text import metrics_text
@@ -50,7 +50,7 @@ class FixedTexts:
         """The text of a file now."""
         facts = self._facts
         texts: dict[str, Callable[[], bytes]] = {
-            "README": (README + CONTROL_WORDS).encode,
+            "README": (README + ITERATOR_FILE_WORDS).encode,
             "errors": facts.errors.text,
             "info": self.info,
             "log-level": lambda: facts.level.name.encode() + b"\n",

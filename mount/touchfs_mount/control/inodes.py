@@ -7,7 +7,7 @@ shard id, and the row says which of them it is. Ids are never reused, so an inod
 from __future__ import annotations
 
 from touchfs.core.errors import ChangedError
-from touchfs.iterators.iterator_files import CONTROL_FILES, WRITABLE
+from touchfs.iterators.iterator_files import ITERATOR_FILES, WRITABLE
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
 
 DIRECTORY = ROOT
@@ -21,7 +21,7 @@ FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors", STATS
 # The files that only the user who mounted and root may open, even if others are let in.
 PRIVATE = frozenset({ERRORS, LOG_LEVEL})
 
-FILES = tuple(CONTROL_FILES)
+FILES = tuple(ITERATOR_FILES)
 _DIRECTORY_ROW, FIRST_ROW = 1, 2
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from touchfs.store.shared_log import SharedLog
+from touchfs.posix.memory.shared_log import SharedLog
 
 # Lines of some dozen bytes. Names beyond that are not recorded.
 _LINES_MAX = 10_000

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from touchfs.core.errors import shortage_of
-from touchfs_mount.supervision.restarts import LACKED_ROOM
+from touchfs_mount.supervision.restart_limits import LACKED_ROOM
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from touchfs_mount.mountpoints.options import MountOptions
 from touchfs_mount.numbers.cells import BUSY_SINCE, PARKED
 from touchfs_mount.numbers.slots import SupervisorCount
 from touchfs_mount.supervision.ending import Ending
-from touchfs_mount.supervision.restarts import FAILURES_SECONDS, LACKED_ROOM, PAUSE_SECONDS, Restarts
+from touchfs_mount.supervision.restart_limits import FAILURES_SECONDS, LACKED_ROOM, PAUSE_SECONDS, RestartLimits
 from touchfs_mount.supervision.root import MountedRoot
 from touchfs_mount.supervision.running import RunningWorkers
 from touchfs_mount.supervision.short_memory import ShortMemory
@@ -151,7 +151,7 @@ class Supervisor:
         self._manager = manager
         self._workers = RunningWorkers(send_signal)
         self._has_alone = False  # the process for requests with a strike was asked for, and is there from then on
-        self._restarts = [*[Restarts()] * shared.workers, Restarts(), Restarts()]
+        self._restarts = [*[RestartLimits()] * shared.workers, RestartLimits(), RestartLimits()]
         self._memory = ShortMemory()
         workers, alone, control = range(shared.workers), [shared.alone], [shared.control]
         watched = [(workers, self._descriptor), (alone, None), (control, self._control_descriptor)]

@@ -115,7 +115,6 @@ class Zygote:
         return 0
 
     def _control(self, session: Session) -> ControlSession | None:
-        """Mount the control directory, and set up its session."""
         place, options = self._place, self._options
         if place is None:
             return None
@@ -150,7 +149,6 @@ class Zygote:
             self._renewer.stop()
 
     def _handle(self, ready: int) -> None:
-        """Do what a readable descriptor asks for."""
         if self._children.reap(ready):
             return
         with _of_supervisor():

@@ -99,7 +99,6 @@ class Request(NamedTuple):
     name: bytes = b""
 
     def __str__(self) -> str:
-        """For the log: its name, and all that it has."""
         name = Opcode(self.opcode).name if self.opcode in _NAMED else f"opcode {self.opcode}"
         return " ".join([name, *(f"{field}={value!r}" for field, value in self._asdict().items() if field != "opcode")])
 

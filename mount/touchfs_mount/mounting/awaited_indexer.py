@@ -30,19 +30,15 @@ class AwaitedIndexer:
         self._timeout_seconds = timeout_seconds
 
     def shard(self, position: int) -> Shard:
-        """See `Indexer.shard`."""
         return self._own.shard(position)
 
     def headers(self, position: int) -> Shard:
-        """See `Indexer.headers`."""
         return self._own.headers(position)
 
     def has(self, position: int) -> bool:
-        """See `Indexer.has`."""
         return self._own.has(position)
 
     def has_headers(self, position: int) -> bool:
-        """See `Indexer.has_headers`."""
         return self._own.has_headers(position)
 
     def all(self) -> IndexedShards:

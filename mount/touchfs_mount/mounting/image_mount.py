@@ -112,7 +112,6 @@ def _unfit() -> Iterator[None]:
 
 @contextmanager
 def _opened(devices: Sequence[Device]) -> Iterator[list[tuple[int, os.stat_result]]]:
-    """The files, open, with their status. Raises as `Device.open`."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(devices) + _DESCRIPTORS_ELSE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -31,7 +31,7 @@ from touchfs.iterators.store_place import StorePlace, fleet_store
 from touchfs.posix import links
 from touchfs.posix.memory.shared import SharedText
 from touchfs.posix.trust import make_directory
-from touchfs.source.remote.options import divide_requests
+from touchfs.source.remote.storage_options import divide_requests
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import log_path, state_directory

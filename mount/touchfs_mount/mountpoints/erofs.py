@@ -104,7 +104,6 @@ def _unfit(error: OSError, context: int) -> UnfitError:
 
 
 def _call(number: int, *arguments: bytes | int | None) -> int:
-    """A system call. Raises OSError."""
     result: int = _libc.syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         found = ctypes.get_errno()

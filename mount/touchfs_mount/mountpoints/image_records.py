@@ -108,7 +108,6 @@ def _path(device: str) -> str:
 
 
 def _parse(value: Any) -> ImageRecord:
-    """Raises TypeError or ValueError for what is not a record."""
     types = {"file_system": int, "shards": int, "files": int, "is_created": bool, "devices": list}
     known = {each.name for each in fields(ImageRecord)}
     if not isinstance(value, dict) or value.keys() != known:

@@ -115,7 +115,6 @@ class MetricsServer:
         return None
 
     def _respond(self, request: h11.Request) -> tuple[int, bytes]:
-        """The status and the body of the answer."""
         hosts = [value for name, value in request.headers if name == b"host"]
         if self._checks_host and not (len(hosts) == 1 and is_own_host(hosts[0].decode("latin-1"), ("localhost",))):
             return 400, b"the host of a request must be localhost or an address\n"

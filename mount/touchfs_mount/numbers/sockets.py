@@ -78,7 +78,6 @@ def _listening_at_port(address: MetricsAddress) -> Iterator[MetricsSockets]:
 
 
 def _bind_port(address: MetricsAddress) -> list[socket.socket]:
-    """Sockets for IPv4 and, if this machine has it, IPv6, at the same port. Raises OSError."""
     port, listeners = address.port, []
     try:
         for family, host in zip((socket.AF_INET, socket.AF_INET6), _ALL if address.public else _LOOPBACK, strict=True):

@@ -210,7 +210,6 @@ def _access_at(path: str, bits: int) -> Access:
 
 
 def _real(path: str) -> str:
-    """The path with all links resolved."""
     directory, name = os.path.split(path)
     path = os.path.join(_real_directory(directory), name)
     return os.path.realpath(path) if os.path.islink(path) else path
@@ -223,7 +222,6 @@ def _real_directory(path: str) -> str:
 
 
 def _ancestors(path: str) -> list[str]:
-    """The directories above a path, the nearest first."""
     directories = []
     while (directory := os.path.dirname(path)) != path:
         directories.append(path := directory)

@@ -6,8 +6,8 @@
 - SIGTERM or SIGINT: the supervisor unmounts. If the mount is busy, its name is detached at once (lazy), and programs
   with open files have `GRACE_SECONDS` until the connection is aborted. A second SIGINT aborts at once. Status 0.
 - The supervisor is killed: the workers continue, and one of them, or the zygote, detaches the mount.
-- The zygote is killed or hangs, or workers keep failing (`restarts`): the supervisor unmounts and exits with status 1,
-  so that a service manager restarts it.
+- The zygote is killed or hangs, or workers keep failing (`restart_limits`): the supervisor unmounts and exits with
+  status 1, so that a service manager restarts it.
 """
 
 from __future__ import annotations

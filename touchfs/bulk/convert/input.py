@@ -231,5 +231,4 @@ class _PartFiles(Files):
         return next(content for file, content in self._shown.items() if file.field == field)
 
     def with_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
-        """The files: a part has no segments."""
         return files

@@ -167,7 +167,6 @@ def _pack(
 
 
 def _count(path: Path) -> int:
-    """The number of lines of a file; 0 if it does not exist."""
     try:
         with open(path, "rb") as file:
             return sum(1 for _ in file)

@@ -92,7 +92,6 @@ class FileBatches(ABC):
 
     @property
     def description(self) -> dict[str, Any]:
-        """See `BatchSource.description`."""
         metadata = read_metadata(self._shards[0].path, self._shards[0].files)
         if metadata is None:
             return {"schema_fingerprint": ""}

@@ -85,7 +85,6 @@ def fits(feature: FeatureType, extension: str) -> bool:
 
 
 def _parsed(feature: FeatureType, extension: str, data: Buffer | Path) -> Any:
-    """The value of a feature that a file of an item has."""
     if isinstance(feature, Video):
         suffix = f".{coding_of(extension)}"
         return data if isinstance(data, Path) else {"bytes": bytes(data), "extension": suffix}

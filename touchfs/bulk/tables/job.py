@@ -84,7 +84,6 @@ def pack_table(
 
 
 def _is_plain_folder(source: str) -> bool:
-    """True for a directory without shards."""
     if find_type(source) is not FileType.DIRECTORY:
         return False
     try:

@@ -54,12 +54,10 @@ class LanceBatches:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """See `BatchSource.schema`."""
         return self._columns.schema
 
     @property
     def description(self) -> dict[str, Any]:
-        """See `BatchSource.description`."""
         metadata = read_metadata(self.directory, self._limits, self._datasets[0].files)
         if metadata is None:
             return {"schema_fingerprint": ""}

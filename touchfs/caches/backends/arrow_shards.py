@@ -81,22 +81,18 @@ class ArrowBackend:
 
     @property
     def num_rows(self) -> int:
-        """See `StorageBackend.num_rows`."""
         return self._starts[-1]
 
     @property
     def num_shards(self) -> int:
-        """See `StorageBackend.num_shards`."""
         return len(self._paths or ())
 
     @property
     def is_file_backed(self) -> bool:
-        """See `StorageBackend.is_file_backed`."""
         return self._paths is not None
 
     @property
     def schema(self) -> pa.Schema:
-        """See `StorageBackend.schema`."""
         if self._schema is None:
             if self._table is not None:
                 self._schema = self._table.schema
@@ -115,7 +111,6 @@ class ArrowBackend:
         return table.cast(pa.schema(large, table.schema.metadata))
 
     def get_row(self, idx: int) -> dict[str, Any]:
-        """See `StorageBackend.get_row`."""
         if type(idx) is not int:  # one of NumPy's would overflow in sums
             idx = operator.index(idx)
         first, end, row = self._latest

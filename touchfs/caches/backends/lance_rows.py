@@ -48,7 +48,6 @@ class LanceBackend:
 
     @property
     def num_rows(self) -> int:
-        """See `StorageBackend`."""
         return sum(self._shard_rows)
 
     @property
@@ -63,7 +62,6 @@ class LanceBackend:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """See `StorageBackend`."""
         if self._schema is None:
             check_blobs(self._table)
             self._schema = binary_schema(self._table.schema)
@@ -75,7 +73,6 @@ class LanceBackend:
         return self.slice(0, self.num_rows)
 
     def get_row(self, idx: int) -> dict[str, Any]:
-        """See `StorageBackend`."""
         row: dict[str, Any] = self.take([check_index(idx, self.num_rows)]).to_pylist()[0]
         return row
 
@@ -90,7 +87,6 @@ class LanceBackend:
         return taken.cast(schema)
 
     def slice(self, start: int, length: int) -> pyarrow.Table:
-        """See `StorageBackend`."""
         if start < 0:
             raise IndexError(f"row {start} of {self.num_rows}")
         length = max(min(length, self.num_rows - start), 0)
@@ -103,7 +99,6 @@ class LanceBackend:
     def iter_batches(
         self, shard_indices: list[int] | None = None, shuffle: bool = False, seed: int | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
-        """See `StorageBackend`."""
         shards = check_shards(shard_indices, self.num_shards)
         schema, dataset = self.schema, self._table.dataset
         with lance_errors(self._table.path):

@@ -94,7 +94,6 @@ class LanceVideoFramesBackend:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """See `StorageBackend`."""
         return self._tables.schema
 
     @property
@@ -141,7 +140,6 @@ class LanceVideoFramesBackend:
         return self._tables.build(chosen, places, self._decode(chosen))
 
     def slice(self, start: int, length: int) -> pyarrow.Table:
-        """See `StorageBackend`."""
         if start < 0:
             raise IndexError(f"row {start} of {self.num_rows}")
         return self.take(range(start, max(min(start + length, self.num_rows), start)))
@@ -169,7 +167,6 @@ class LanceVideoFramesBackend:
 
     @cached_property
     def _cache(self) -> VideoFramesMetadata:
-        """The metadata again, in a process that got a pickle."""
         metadata, table = open_video_cache(self._table.path)
         if table.pin() != self._table.pin():
             raise ChangedError("the cache was replaced by another one: open it again", path=table.path)

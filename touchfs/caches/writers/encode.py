@@ -130,7 +130,6 @@ def _have_floats(values: list[Any]) -> bool:
 
 
 def _element(kind: pyarrow.DataType) -> pyarrow.DataType:
-    """Return the type of what is in lists, also in lists of lists."""
     while load_pyarrow().types.is_list(kind):
         kind = kind.value_type
     return kind

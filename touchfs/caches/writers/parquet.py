@@ -88,7 +88,7 @@ def _no_rows(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
 
 
 class ParquetFileWriter:
-    """A Parquet file that is being written, to a path or an open file."""
+    """A `ShardFile` of Parquet that is being written, to a path or an open file."""
 
     def __init__(self, file: Path | BinaryIO, schema: pyarrow.Schema, compression: str | None) -> None:
         pa = load_pyarrow()
@@ -101,20 +101,17 @@ class ParquetFileWriter:
             self._writer = pyarrow.parquet.ParquetWriter(file, schema, **settings)
 
     def write_batch(self, batch: pyarrow.RecordBatch) -> None:
-        """See `ShardFile.write_batch`."""
         pa = load_pyarrow()
         table = pa.Table.from_batches([batch]).replace_schema_metadata(self._schema.metadata)
         with _types_of(pa):
             self._writer.write_table(table, row_group_size=max(len(batch), 1))
 
     def close(self) -> None:
-        """See `ShardFile.close`."""
         self._writer.close()
 
 
 @contextmanager
 def _types_of(pa: Any) -> Iterator[None]:
-    """Raise UsageError for a type that Parquet does not have."""
     try:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:

@@ -113,7 +113,6 @@ class MixedShard:
         self._file.write(schema.serialize())
 
     def write_batch(self, batch: pyarrow.RecordBatch) -> None:
-        """See `ShardFile.write_batch`."""
         plain = memoryview(batch.serialize())
         body_offset = sum(parse_prefix(plain))
         header = parse_message(plain, 0, body_offset).header
@@ -131,7 +130,6 @@ class MixedShard:
         self._file.writelines((metadata, *body))
 
     def close(self) -> None:
-        """See `ShardFile.close`."""
         with self._file:
             self._file.write(PREFIX.pack(CONTINUATION, 0) + self._footer())
 

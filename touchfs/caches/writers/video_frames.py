@@ -158,7 +158,6 @@ class _Frames:
             advance(1)
 
     def nothing(self) -> ArgumentValueError | CorruptVideoError:
-        """The error if there is no video."""
         if self._failure is None:
             return ArgumentValueError("Cannot build a lance-video-frames cache from an empty generator.")
         return CorruptVideoError(f"none of the {self.skipped} videos can be decoded: {self._failure.message}")

@@ -229,7 +229,6 @@ def _ends_so(
 
 
 def _details(files: FileArrays, is_file: NDArray[np.bool_], kinds: Sequence[NamedKind]) -> pyarrow.Array:
-    """The details of the files: those of their forms, or the ordinals."""
     ordinal, kind = np.nonzero(is_file)[0], files.kind[is_file]
     by_ordinal = np.array([False, *(each.by_ordinal for each in kinds)])[kind]
     packed = pieces(pack_ordinals(ordinal[by_ordinal]), ORDINAL_SIZE)
@@ -240,7 +239,6 @@ def _details(files: FileArrays, is_file: NDArray[np.bool_], kinds: Sequence[Name
 
 
 def _ranks(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """The rank of each text among those that differ."""
     ranks = {text: rank for rank, text in enumerate(sorted(set(texts)))}
     return np.array([ranks[text] for text in texts], np.int64)
 

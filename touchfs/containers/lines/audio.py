@@ -99,7 +99,6 @@ class AudioRoot:
         )
 
     def _within(self, path: str) -> str:
-        """The path relative to the root. Raises FormatError."""
         prefix = next(filter(path.startswith, self._prefixes), "")
         within = path.removeprefix(prefix)
         if Location.of(prefix).speaks_http:  # a URL has escapes

@@ -174,7 +174,6 @@ def _open(directory: str, files: tuple[tuple[str, Fingerprint], ...]) -> _Segmen
 
 
 def _pieces(directory: str, files: Mapping[str, Fingerprint]) -> Iterator[bytes]:
-    """The index, in pieces."""
     hashes, offsets, sizes = array("Q"), array("Q"), array("I")
     end, reason = 0, ""
     try:

@@ -77,7 +77,6 @@ class KaldiShard(StoredSamples):
         return len(self._lines)
 
     def samples(self, ordinals: range) -> Iterator[StoredSample]:
-        """See `StoredSamples.samples`."""
         return map(self.sample, self._audio.ahead(ordinals, lambda ordinal: parse_recording(self._text(ordinal))[1]))
 
     def sample(self, ordinal: int) -> StoredSample:

@@ -164,7 +164,6 @@ def _has_cut_id(path: str) -> bool:
 
 
 def _first_line(blocks: Iterable[bytes]) -> bytes:
-    """The first line that is not blank; only its beginning if it is too long."""
     line, seen = b"", 0
     for block in blocks:
         line = (line + block).lstrip()

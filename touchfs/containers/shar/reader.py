@@ -163,7 +163,6 @@ class SharShard(StoredSamples):
         return UnmeasuredRecording(field)
 
     def _add(self, name: str) -> None:
-        """Add a file as a field, or report it as a problem."""
         parsed = parse_name(name)
         if parsed is None or parsed.number != shar_number(self._name):
             self.problems.append(f"{name} belongs to no cuts here: not shown")

@@ -140,7 +140,6 @@ class TarShard(SingleFile, ArchiveShard[Member]):
 
 
 def _run(end: int, keys: Sequence[str], fields: Sequence[Field], spans: array[int]) -> SampleRun:
-    """The samples before an ordinal."""
     places = np.frombuffer(spans, np.int64).reshape(len(keys), len(fields), 2)
     return SampleRun(end - len(keys), keys, fields, places)
 

@@ -59,7 +59,6 @@ class ArchiveShard(StoredSamples, Generic[M]):
 
     @property
     def others(self) -> Iterator[tuple[str, Field]]:
-        """See `ShardReader.others`."""
         return ((member.name, self._field(None, member)) for member in self._others)
 
     @abstractmethod

@@ -138,22 +138,18 @@ class InflatedFile:
 
     @property
     def path(self) -> str:
-        """See `StoredFile.path`."""
         return self._archive.path
 
     @property
     def size(self) -> int:
-        """See `StoredFile.size`."""
         return self._members()[0][-1]
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """See `StoredFile.fingerprint`."""
         return self._archive.fingerprint
 
     @property
     def identity(self) -> str | None:
-        """See `StoredFile.identity`."""
         identity = self._archive.identity
         return None if identity is None else identity + _INFLATED
 
@@ -162,15 +158,12 @@ class InflatedFile:
 
     @property
     def is_verified(self) -> bool:
-        """See `StoredFile.is_verified`."""
         return self._archive.is_verified
 
     def open(self) -> None:
-        """See `StoredFile.open`."""
         self._archive.open()
 
     def close(self) -> None:
-        """See `StoredFile.close`."""
         self._archive.close()
         self._last = None
 
@@ -187,7 +180,6 @@ class InflatedFile:
         return bytes(self._content(members[number]).read(offset - starts[number], length))
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `StoredFile.read_into`."""
         buffer[:] = self.read(offset, len(buffer))
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:

@@ -74,12 +74,10 @@ class Extent:
         self.size = size
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         length = min(length, self.size - offset)
         return self.source.read(self.offset + offset, length) if length > 0 else b""
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         left = self.size - offset
         if length > left:
             if left <= 0:
@@ -101,7 +99,6 @@ class Memory:
         self.size = len(data)
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         return self.data[offset : offset + length]
 
     read_nowait = read
@@ -120,12 +117,10 @@ class Rope:
         *self._starts, self.size = accumulate((part.size for part in self._parts), initial=0)
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         pieces = [part.read(start, count) for part, start, count in self.pieces(offset, length)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         place = bisect_right(self._starts, offset) - 1
         if place >= 0:  # most reads are inside one part, and need no list of pieces
             part, start = self._parts[place], self._starts[place]

@@ -74,7 +74,6 @@ def path_of(shard: OpenShard, row: int) -> bytes:
 
 
 def _stem(table: Table, row: int, name: bytes) -> bytes:
-    """The name of a recording without its extension."""
     size = table.suffix[row]
     if size > len(name):  # the suffix of a table's file in the directory of its row begins with the slash before it
         size = len(name) - name.rfind(DOT)

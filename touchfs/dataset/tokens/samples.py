@@ -54,7 +54,6 @@ class TokenSamples(Samples):
             yield shard, int(window)
 
     def lengths(self, measure: str) -> NDArray[np.int64]:
-        """See `Samples.lengths`."""
         if measure != TOKENS:
             return super().lengths(measure)
         step, length = self.plan.step, self.plan.length

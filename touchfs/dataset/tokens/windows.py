@@ -104,7 +104,6 @@ class TokenWindows:
         return np.append(0, ends).astype(_BOUNDS_TYPE)
 
     def _described(self, window: int) -> bytes:
-        """The text of the `.json`."""
         start, end = self.span(window)
         documents = [self._part(document, start, end) for document in self.index.documents(start, end)]
         about = {"window": window, "first": start, "length": end - start, "documents": documents}

@@ -135,7 +135,6 @@ def _build_schema(columns: Mapping[str, ColumnType], metadata: Mapping[str, str]
 
 
 def _dtype(name: str, kind: ColumnType) -> np.dtype[Any] | None:
-    """None for binary and utf8."""
     if kind in ("binary", "utf8"):
         return None
     dtype = np.dtype(kind)

@@ -294,7 +294,6 @@ class _Rows:
         lengths: NDArray[np.int64],
         valid: NDArray[np.bool_],
     ) -> Cells:
-        """Place cells that are at `starts` in one buffer."""
         if not valid.all():
             lengths = np.where(valid, lengths, 0)
         if not values.is_packed:
@@ -303,7 +302,6 @@ class _Rows:
         return Cells(starts, lengths, valid, None, self.layout.codec, np.zeros(self.count, np.int64), ranges)
 
     def error(self, message: str) -> FormatError:
-        """An error in this batch."""
         return FormatError(message, offset=self.layout.place.offset)
 
     def _short(self, field: IpcField, size: int) -> FormatError:

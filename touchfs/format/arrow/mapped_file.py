@@ -161,7 +161,6 @@ class _Body(NamedTuple):
     buffers: Iterator[tuple[int, ...]]
 
     def next(self) -> tuple[int, int]:
-        """Return the next buffer's offset in the file and its length."""
         offset, length = next(self.buffers, (-1, -1))
         if offset < 0 or length < 0 or offset + length > self.size:
             raise FormatError("a column is outside its Arrow batch", offset=self.offset)

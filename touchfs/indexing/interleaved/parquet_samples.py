@@ -96,7 +96,6 @@ class ParquetSamples:
         return (number, children.index(_INLINE)) if _INLINE in children else None
 
     def _counts(self) -> Counter[str]:
-        """The number of rows of each sample."""
         counts: Counter[str] = Counter()
         column = (self._names.index("sample_id"),)
         for batch in range(self._table.batches):

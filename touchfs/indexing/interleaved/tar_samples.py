@@ -102,7 +102,6 @@ class TarSamples:
 
 
 def _members(sample: StoredSample) -> dict[str, Field]:
-    """The fields of a sample by the names of their members."""
     return {f"{sample.key}.{field.written}": field for field in sample.fields.values()}
 
 

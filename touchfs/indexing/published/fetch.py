@@ -107,7 +107,6 @@ def fetch_index(
 
 
 def _listing(prefix: str, options: Options) -> PackListing | None:
-    """The listing at a prefix; None if there is none that can be used."""
     path = os.path.join(prefix, listing_name(options))
     try:
         file = DATA.open(path)

@@ -86,6 +86,7 @@ class SampleTables:
 
     @property
     def endings(self) -> Endings:
+        """See `Facts.endings`."""
         shards, _ = self._views
         return endings_of((key.removesuffix("/") for key in self._keys), chain.from_iterable(set(shards.extensions)))
 
@@ -200,7 +201,6 @@ class SampleTables:
         view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
 
     def _kind(self, kind: _Kind) -> int:
-        """The number of a kind, which may be new."""
         number = self._kinds.setdefault(kind, len(self._kinds) + 1)
         if number > KINDS_MAX:
             raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
@@ -251,13 +251,11 @@ class _SegmentView(_View):
         self.names: list[Iterable[str | None]] = []
 
     def add_extensions(self, extensions: tuple[str | None, ...], samples: int = 1) -> None:
-        """See `_View.add_extensions`."""
         is_long = len(extensions) > _NAMES_MAX
         names = JoinedNames(extensions) if is_long else self._known.setdefault(extensions, extensions)
         self.names.extend(repeat(names, samples))
 
     def extend(self, part: _View, kinds: Sequence[int]) -> None:
-        """See `_View.extend`."""
         super().extend(part, kinds)
         if isinstance(part, _SegmentView):
             self.names += part.names

@@ -17,7 +17,7 @@ from touchfs.interleaved.fetch.pieces import FetchedPiece, ItemPiece, failed_pie
 from touchfs.interleaved.fetch.remote import fetch_remote
 from touchfs.source.data import DATA
 from touchfs.source.named.locations import LocalPlace, Locations, RemotePlace
-from touchfs.source.remote.options import give_options
+from touchfs.source.remote.storage_options import give_options
 
 log = logging.getLogger(__name__)
 

@@ -116,7 +116,6 @@ def _whole(place: RemotePlace, piece: ItemPiece, limit: int) -> FetchedPiece:
 
 
 def _members(place: RemotePlace, pieces: list[ItemPiece], limit: int) -> Iterator[FoundMember]:
-    """Yield members of a tar. Raises TouchfsError."""
     names = {piece.member: None for piece in pieces if piece.member is not None}
     if not names:
         return

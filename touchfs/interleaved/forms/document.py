@@ -58,7 +58,6 @@ def metadata_detail(sample_id: str, others: bytes) -> bytes:
 
 
 def _metadata(sample_id: bytes, others: bytes) -> bytes:
-    """The content of `metadata.json`."""
     head = json.dumps({_ID: sample_id.decode("utf-8", "replace")}, ensure_ascii=False).encode()
     return (head if others == b"{}" else head[:-1] + b", " + others[1:]) + b"\n"
 
@@ -101,7 +100,6 @@ class _PartContent:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Content.read`."""
         packed = self._known()
         if packed is None:
             with _parsing:
@@ -109,7 +107,6 @@ class _PartContent:
         return self._part(packed)[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
-        """See `Content.read_nowait`."""
         packed = self._known()
         return None if packed is None else self._part(packed)[offset : offset + length]
 

@@ -98,14 +98,12 @@ class _LocatedFile:
         return self._file.identity
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         try:
             return self._file.read(offset, length)
         except (ChangedError, NotFoundError) as error:
             raise SourceError(f"{error.message}: index with --force", path=error.path) from error
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         return self._file.read_nowait(offset, length)
 
 
@@ -115,7 +113,6 @@ def is_plain(ref: SourceRef, piece: ItemPiece) -> bool:
 
 
 def _fetch(ref: SourceRef, piece: ItemPiece, places: Locations, limit: int) -> bytes:
-    """The bytes of an image. Raises SourceError or FormatError."""
     from touchfs.interleaved.fetch import fetch_pieces
     from touchfs.interleaved.items.tiff_frames import cut_frames
 

@@ -48,10 +48,8 @@ class MadeContent(NamedTuple):
         return len(self.data()) if self.expected is None else self.expected
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         return self.data()[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         data = self.find()
         return None if data is None else data[offset : offset + length]

@@ -49,7 +49,6 @@ class ContentSource:
         return data
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         data = self._content.read_nowait(offset, length)
         return data if data is not None and len(data) == length else None
 
@@ -90,7 +89,6 @@ class _FrameContent:
         self.size = size
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         if self._content is None:
             source: Source = ContentSource(self._extent)
             found = drive(frames(self._extent.size, (self._number,)), source)
@@ -100,5 +98,4 @@ class _FrameContent:
         return self._content.read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         return None if self._content is None else self._content.read_nowait(offset, length)

@@ -114,7 +114,6 @@ class InterleavedBatch:
 
 
 def _as_table(data: object) -> pa.Table:
-    """Convert data to an Arrow table. Raises ArgumentTypeError."""
     if isinstance(data, pa.Table):
         return data
     # There is no DataFrame where nobody imported pandas.

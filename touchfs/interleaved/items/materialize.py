@@ -86,7 +86,6 @@ def materialized_parts(
 
 
 def _wanted_rows(table: pa.Table, only_missing: bool, content_types: Collection[str] | None) -> list[int]:
-    """Return the rows of images that are to be read."""
     names = table.column_names
     modalities = table["modality"].to_pylist() if "modality" in names else []
     rows = [row for row, modality in enumerate(modalities) if modality == IMAGE]
@@ -134,7 +133,6 @@ class _Materialized:
         return pieces
 
     def fail(self, rows: Iterable[int], error: str) -> None:
-        """Give rows an error."""
         for row in rows:
             self._errors[row] = error
 
@@ -169,6 +167,5 @@ class _Materialized:
             self._contents[row] = found
 
     def table(self) -> pa.Table:
-        """The table with these columns."""
         table = with_column(self._table, "binary_content", binary_array(self._contents))
         return with_column(table, "materialize_error", pa.array(self._errors, pa.string()))

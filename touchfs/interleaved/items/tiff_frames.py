@@ -56,7 +56,6 @@ def cut_frames(data: bytes, numbers: Collection[int], max_decoded: int) -> dict[
 
 
 def _is_alone(data: bytes) -> bool:
-    """True if the file has one frame."""
     try:
         return not drive(frames(len(data), {1}), Memory(data))
     except FormatError:

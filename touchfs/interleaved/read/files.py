@@ -21,7 +21,7 @@ from touchfs.core.location import Location
 from touchfs.interleaved.read.store_options import StoreOptions, is_remote
 from touchfs.limits import parse_size
 from touchfs.source.data import DATA
-from touchfs.source.remote.options import give_options
+from touchfs.source.remote.storage_options import give_options
 from touchfs.source.store import FileType
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from uuid import uuid4
 from touchfs.core.location import Location
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import TAR_SUFFIXES, decompressed
-from touchfs.source.remote.options import give_options
+from touchfs.source.remote.storage_options import give_options
 from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.store import StoredFile
 
@@ -41,7 +41,6 @@ class OpenedShard:
         self.size = self._file.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`."""
         return self._file.read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> None:

@@ -43,7 +43,6 @@ class InterleavedParquetReader(PartitionReader):
     file_extensions: Sequence[str] = field(default=PARQUET_EXTENSIONS, kw_only=True)
 
     def columns(self, partition: ItemPartition) -> list[str]:
-        """See `PartitionReader.columns`."""
         schema, counts = self._look(partition)
         return list(schema.names) if any(counts) else []
 

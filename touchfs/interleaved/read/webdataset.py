@@ -100,7 +100,6 @@ class InterleavedWebdatasetReader(PartitionReader):
         )
 
     def columns(self, partition: ItemPartition) -> list[str]:
-        """See `PartitionReader.columns`."""
         types = ColumnTypes(self.fields or ())
         has_rows = self._note_all(partition, types)
         return self._without_rows([name for name, _ in types.schema()]).column_names if has_rows else []

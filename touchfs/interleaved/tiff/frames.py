@@ -208,7 +208,6 @@ def _pieces(
 
 
 def _joined(pieces: Iterable[bytes | FileSpan]) -> list[bytes | FileSpan]:
-    """Join ranges that follow each other, as strips mostly do, and leave out empty ones."""
     joined: list[bytes | FileSpan] = []
     for piece in pieces:
         last = joined[-1] if joined else b""

@@ -107,7 +107,6 @@ class LocalOutput:
         self._path = path
 
     def names(self) -> list[str] | None:
-        """See `Output.names`."""
         try:
             with os.scandir(self._path) as entries:
                 return sorted(entry.name + "/" * entry.is_dir() for entry in entries)
@@ -115,7 +114,6 @@ class LocalOutput:
             return None
 
     def make(self) -> None:
-        """See `Output.make`."""
         self._path.mkdir(parents=True, exist_ok=True)
         with os.scandir(self._path) as entries:
             found = [entry for entry in entries if entry.name.startswith(TEMPORARY_PREFIX)]
@@ -164,7 +162,6 @@ class StoreOutput:
         self._root = root.rstrip("/")
 
     def names(self) -> list[str] | None:
-        """See `Output.names`."""
         self._system.invalidate_cache()
         try:
             entries = self._system.ls(self._root, detail=True)
@@ -176,11 +173,9 @@ class StoreOutput:
         return sorted(names)
 
     def make(self) -> None:
-        """See `Output.make`."""
         self._system.makedirs(self._root, exist_ok=True)
 
     def remove(self, name: str) -> None:
-        """See `Output.remove`."""
         self._system.rm(f"{self._root}/{name.rstrip('/')}", recursive=name.endswith("/"))
 
     @contextmanager

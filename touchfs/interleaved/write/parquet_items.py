@@ -77,7 +77,6 @@ class ParquetItems:
             raise _misfit(error) from error
 
     def _flush(self) -> None:
-        """Write the rows that are pending as one row group, or as several if they are large."""
         self._schema = self._schema or INTERLEAVED_SCHEMA
         writer = self._writer = self._writer or self._open_part(self._schema)
         tables = [_aligned(table, self._schema) for table in self._pending]

@@ -75,7 +75,6 @@ class InterleavedWebdatasetWriter(InterleavedWriter):
         )
 
     def describe(self) -> dict[str, Any]:
-        """See `InterleavedWriter.describe`."""
         return super().describe() | {"list_fields": list(self.list_fields)}
 
     def _check_options(self) -> None:

@@ -201,7 +201,6 @@ class InterleavedWriter(ABC):
 
 
 def _lacks_bytes(table: pa.Table) -> bool:
-    """True if an image has no bytes in its row."""
     compute = pyarrow.compute
     lacks = compute.equal(table["modality"], IMAGE)
     if "binary_content" in table.column_names:

@@ -110,7 +110,6 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
 
 
 def _absolute_members(path: str) -> list[str]:
-    """The absolute path, or those of the members of a path with braces."""
     if path.startswith(PIPE):
         return [path]
     location = Location.parse(path)

@@ -91,7 +91,6 @@ def _of_json(line: bytes) -> str | None:
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """The whole lines at both ends of a file that are not blank."""
     with closing(DATA.open(path)) as file:
         file.open()
         size = file.size

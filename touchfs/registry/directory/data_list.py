@@ -66,7 +66,6 @@ def _patterns(listing: str) -> list[tuple[int, str, BracePattern | None]]:
 
 
 def _lines(listing: str) -> list[tuple[int, str]]:
-    """The paths in a list, as written, and the numbers of their lines."""
     shards = []
     with map_os_errors(listing), DATA.stream(listing) as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):

@@ -100,7 +100,6 @@ def _tier(tokens: Iterator[_Token], limit: int) -> tuple[str, list[_Interval]]:
 
 
 def _divides(tier: list[_Interval], earlier: list[_Interval]) -> bool:
-    """True if each interval of a tier lies inside one of the earlier tier."""
     starts = [interval.start for interval in earlier]
     for start, end, _ in tier:
         at = bisect_right(starts, start + _EDGE) - 1

@@ -45,24 +45,20 @@ class ArchivedFile:
 
     @property
     def size(self) -> int:
-        """See `StoredFile.size`."""
         return (self._fingerprint or self._verified().fingerprint).size
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """See `StoredFile.fingerprint`."""
         return self._fingerprint
 
     @property
     def identity(self) -> str | None:
-        """See `StoredFile.identity`."""
         fingerprint = self._fingerprint
         if fingerprint is None or fingerprint.etag is None or not tells_version(fingerprint):
             return None
         return f"{self._place.path}\0{fingerprint.hashed}"
 
     def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
         opened = self._verified()
         if opened.source is not opened.archive:
             return None
@@ -70,11 +66,9 @@ class ArchivedFile:
 
     @property
     def is_verified(self) -> bool:
-        """See `StoredFile.is_verified`."""
         return self._opened is not None and self._opened.archive.is_verified
 
     def open(self) -> None:
-        """See `StoredFile.open`."""
         self._opened = None
         self._archive.look()
         self._verified()
@@ -84,7 +78,6 @@ class ArchivedFile:
         self._opened = None
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `StoredFile.read`."""
         opened = self._verified()
         if offset + length > opened.fingerprint.size:
             message = "the file ends here, before the data that its index names"
@@ -92,7 +85,6 @@ class ArchivedFile:
         return bytes(opened.source.read(opened.start + offset, length)) if length else b""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `StoredFile.read_into`."""
         buffer[:] = self.read(offset, len(buffer))
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:

@@ -38,7 +38,6 @@ class ArchiveStore:
     """Files in archives of another store. Paths have either form of `touchfs.core.urls`."""
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
-        """See `Store.list`."""
         place = _place(directory)
         version = archive_at(place.archive).look()
         if (names := version.directories.get(place.name)) is None:
@@ -47,7 +46,6 @@ class ArchiveStore:
         return [_ArchiveEntry(name, status) for name, status in found.items() if status is not None]
 
     def stat(self, path: str) -> Status:
-        """See `Store.stat`."""
         place = _place(path)
         status = archive_at(place.archive).look().status(place.name)
         if status is None:
@@ -55,7 +53,6 @@ class ArchiveStore:
         return status
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> ArchivedFile:
-        """See `Store.open`."""
         return ArchivedFile(_place(path), fingerprint)
 
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> ArchivedFile:
@@ -66,7 +63,6 @@ class ArchiveStore:
         return self.open(os.path.join(Location.of(root).path, path), fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
-        """See `Store.stream`."""
         return io.BufferedReader(FileObject(self.open(path)), _STREAM_BUFFER)
 
 

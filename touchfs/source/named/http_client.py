@@ -37,7 +37,6 @@ class LocationGuard:
     limit: int
 
     def trace(self) -> aiohttp.TraceConfig:
-        """See `SessionGuard.trace`."""
         import aiohttp
 
         trace = aiohttp.TraceConfig()

@@ -81,7 +81,6 @@ class RemoteSource:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`."""
         if offset + length > self.size:
             raise SourceError("the file ends here, before its data does", path=self._place.url, offset=self.size)
         begin_at = offset - self._start

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from touchfs.core.errors import SourceTimeoutError
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_call
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 
 T = TypeVar("T")
 # A mount gives up a read at its time-out, too. The store's answer has the reason, so it comes a moment earlier.

@@ -105,7 +105,6 @@ def _is_wrong_tls(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         yield error

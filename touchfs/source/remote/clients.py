@@ -18,13 +18,13 @@ from touchfs.core.urls import shown
 from touchfs.format.braces import parse_braces
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.remote.client_errors import reason_of
-from touchfs.source.remote.options import StorageOptions, given_options, options_text, start_of
 from touchfs.source.remote.protocols import Place
 from touchfs.source.remote.protocols.azure import azure_client
 from touchfs.source.remote.protocols.google import google_client
 from touchfs.source.remote.protocols.hugging_face import hugging_face_client
 from touchfs.source.remote.protocols.redirects import SessionGuard, careful_session
 from touchfs.source.remote.protocols.sftp import sftp_client
+from touchfs.source.remote.storage_options import StorageOptions, given_options, options_text, start_of
 
 CLIENTS_KEPT = 64
 # Some hundred bytes each.

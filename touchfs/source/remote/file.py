@@ -12,8 +12,8 @@ from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import changed_error
-from touchfs.source.remote.options import StorageOptions
 from touchfs.source.remote.ranges import look
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import PlainRange, StoredFile
 
@@ -36,7 +36,6 @@ class UrlFile:
 
     @property
     def size(self) -> int:
-        """See `StoredFile.size`."""
         if self._fingerprint is None:
             self._verified(deadline_from_now())
             return self.size
@@ -44,12 +43,10 @@ class UrlFile:
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """See `StoredFile.fingerprint`."""
         return self._fingerprint
 
     @property
     def identity(self) -> str | None:
-        """See `StoredFile.identity`."""
         fingerprint = self._fingerprint
         if fingerprint is None:
             return None
@@ -58,25 +55,20 @@ class UrlFile:
         return f"{self._url}\0{fingerprint.hashed}"
 
     def plain_range(self, offset: int, length: int) -> PlainRange | None:
-        """See `StoredFile.plain_range`."""
         return PlainRange(self.path, offset, length)
 
     @property
     def is_verified(self) -> bool:
-        """See `StoredFile.is_verified`."""
         return self._blocks is not None and monotonic() < self._verify_at
 
     def open(self) -> None:
-        """See `StoredFile.open`."""
         self._verify_at = 0.0
         self._verified(deadline_from_now())
 
     def close(self) -> None:
-        """See `StoredFile.close`."""
         self._blocks = None
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `StoredFile.read`."""
         if not length:
             return b""
         deadline = None if monotonic() < self._verify_at else deadline_from_now()
@@ -90,7 +82,6 @@ class UrlFile:
         return data if isinstance(data, bytes) else bytes(data)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `StoredFile.read_into`."""
         buffer[:] = self.read(offset, len(buffer))
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
@@ -118,7 +109,6 @@ class UrlFile:
         return self._blocks
 
     def _verified(self, deadline: float | None) -> tuple[RemoteBlocks, Fingerprint]:
-        """The blocks of the verified file, and its fingerprint."""
         blocks, fingerprint = self._blocks, self._fingerprint
         if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
             return blocks, fingerprint

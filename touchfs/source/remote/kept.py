@@ -223,7 +223,6 @@ class KeptPieces:
             TURNOVER.see_given(piece.prefix, piece.number)
 
     def _add(self, piece: FilePiece, value: ScratchValue) -> ScratchValue:
-        """Open a value and add it."""
         value.open()
         self._touch_used()
         with self._lock:

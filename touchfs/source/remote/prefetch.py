@@ -23,7 +23,7 @@ from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.file import UrlFile
 from touchfs.source.remote.flights import FLIGHTS, REQUEST_MAX
 from touchfs.source.remote.kept import KEPT, FilePiece
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.value import VALUE_START
 from touchfs.source.scratch.write_behind import WRITE_BEHIND

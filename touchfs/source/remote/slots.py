@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 
 # A request of 4 MiB takes less than that at 1 MB/s.
 LENT_SECONDS = 5.0

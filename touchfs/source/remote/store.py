@@ -76,11 +76,9 @@ class RemoteStore:
         return found
 
     def stat(self, path: str) -> Status:
-        """See `Store.stat`."""
         return look_status(path)
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> UrlFile:
-        """See `Store.open`."""
         return UrlFile(path, fingerprint)
 
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> UrlFile:
@@ -94,7 +92,6 @@ class RemoteStore:
         return UrlFile(location.beneath(path), fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
-        """See `Store.stream`."""
         return io.BufferedReader(FileObject(UrlFile(path)), _STREAM_BUFFER)
 
 

@@ -18,7 +18,7 @@ from touchfs.core.errors import SourceError
 from touchfs.core.urls import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote import SESSION_VARIABLE
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import FileType, Status
 
 # Google's number of a version, which has an etag, too · s3fs, HTTP · adlfs · hashes of Hugging Face's files

@@ -168,7 +168,6 @@ class ArrowFile:
             raise self._streams.too_large(self.ipc.batches[batch])
 
     def _read(self, batch: int, columns: Sequence[int]) -> pyarrow.RecordBatch:
-        """Some columns of a batch, whose values are valid."""
         with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             rows = self._load(batch, columns, frozenset())
             found = record_batch(*self._without(rows, batch, columns, frozenset()), len(rows))

@@ -62,7 +62,6 @@ class DecodedBuffer:
         return data
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         if self._content is None and (identity := identity_of(self._extent)) is not None:
             self._content = _buffers.find((identity, self._codec))
         data = None if self._content is None else self._content.read_nowait(offset, length)

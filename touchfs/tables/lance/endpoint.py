@@ -28,7 +28,7 @@ from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.posix.threads import start_thread
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import StoredFile
 from touchfs.tables.lance.errors import note_problem
 from touchfs.tables.lance.versions import VERSIONS, manifest_names
@@ -105,7 +105,6 @@ class _Served:
         self._files: BoundedCache[str, StoredFile] = BoundedCache(_FILES_KEPT)
 
     def open(self, name: str) -> StoredFile:
-        """A file by its name in the dataset. Raises as `StoredFile.open`."""
         return self._files.get(name, lambda: self._open(name))
 
     def _open(self, name: str) -> StoredFile:

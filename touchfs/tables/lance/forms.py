@@ -97,11 +97,9 @@ class LanceFile:
         return self._form.size(self._cells.size(self._row), b"") or 0
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         return self._shown(self._cells.read(self._row)).read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         data = self._cells.known(self._row)
         return None if data is None else self._shown(data).read_nowait(offset, length)
 

@@ -82,7 +82,6 @@ class OpenVersion:
             self.schema: pyarrow.Schema = self.dataset.schema
 
     def take(self, rows: Sequence[int], columns: Sequence[str] | None) -> pyarrow.Table:
-        """See `LanceTable.take`."""
         for row in (min(rows, default=0), max(rows, default=0)):
             if rows and not 0 <= row < self.rows:
                 raise IndexError(f"row {row} of {self.rows}")
@@ -130,9 +129,7 @@ class _Table(Protocol):
     def path(self) -> str: ...
 
     @property
-    def where(self) -> str:
-        """A path that leads to the dataset now."""
-        ...
+    def where(self) -> str: ...
 
 
 class OpenVersions:

@@ -135,7 +135,6 @@ class LanceScan:
         return cells, np.array(cells.is_valid().to_pylist(), np.bool_)
 
     def _read(self, column: str, first: int, count: int) -> pyarrow.Array:
-        """A column, or a child of one."""
         with lance_errors(self._table.path):
             read = self._table.dataset.to_table(columns=[column], offset=first, limit=count)
         self._check_count(read.num_rows, count)
@@ -179,7 +178,6 @@ class LanceScan:
                     raise FormatError(message, path=self._table.path)
 
     def _data_file(self, fragment: int, column: int) -> str | None:
-        """The name of the data file of a fragment that has a column."""
         number = self._field_ids((column,))[0]
         for file in self._fragments[fragment].data_files():
             if number in file.fields:

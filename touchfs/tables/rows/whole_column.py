@@ -150,15 +150,12 @@ class _Later:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return _columns.get(self._name, self._make).size if self._size is None else self._size
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         return _columns.get(self._name, self._make).read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         content = _columns.find(self._name)
         return None if content is None else content.read_nowait(offset, length)
 

@@ -86,7 +86,6 @@ class ArrowShard(SingleFile, FeatureRows):
         return RowBatch(first, layout.rows, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`."""
         layouts = [self._table.layout(number) for number in range(self._table.batches)]
         schema = self._table.ipc.schema
         return whole_columns(
@@ -96,7 +95,6 @@ class ArrowShard(SingleFile, FeatureRows):
     def _files(
         self, place: int, number: int, found: Cells, first: int, problems: list[tuple[int, str]], *, full: bool
     ) -> ColumnFiles:
-        """The files of a column in a batch."""
         column = self._columns[place]
         files = _Cells.of(found)
         kind = np.full(len(found.valid), NO_FILE, np.int16)
@@ -151,7 +149,6 @@ class ArrowShard(SingleFile, FeatureRows):
         return drive(cells(layout, column.path, limit=self._limit), self._file)
 
     def _find_list_cells(self, number: int, path: Path) -> ListCells:
-        """The cells in the lists of a batch."""
         return drive(list_cells(self._table.layout(number), path, self._limit), self._file)
 
     def _first_extension(self, place: int) -> str:
@@ -162,7 +159,6 @@ class ArrowShard(SingleFile, FeatureRows):
         return UNKNOWN
 
     def _magic(self, found: Cells, row: int) -> str:
-        """The extension of a cell by its first bytes."""
         files = _Cells.of(found, row)
         extent = Extent(self._file, int(files.offset[0]), int(files.length[0]))
         detail = b"" if files.details is None else files.details[0]

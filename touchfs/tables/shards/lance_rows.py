@@ -104,7 +104,6 @@ class LanceRowsShard(FeatureRows):
         return RowBatch(first, count, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`."""
         has_nulls = partial(self._lance.call, "has_nulls")
         return whole_columns(self._schema, self._columns, self._manifest, self._rows, has_nulls)
 
@@ -193,7 +192,6 @@ class LanceRowsShard(FeatureRows):
         return next(iter(heads), UNKNOWN)
 
     def _head(self, blobs: BlobRanges, row: int) -> str:
-        """The extension of a blob by its first bytes."""
         number = int(blobs.file[row])
         if number < 0 or blobs.files[number] not in self.files:
             return UNKNOWN

@@ -23,7 +23,6 @@ class CellSource:
         return data
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         data = self._content.read_nowait(offset, length)
         return data if data is not None and len(data) == length else None
 

@@ -118,10 +118,8 @@ class RowText:
         return len(self._rows.text(self._ordinal))
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Content.read`."""
         return self._rows.text(self._ordinal)[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
-        """See `Content.read_nowait`."""
         text = self._rows.find(self._ordinal)
         return None if text is None else text[offset : offset + length]

@@ -59,7 +59,6 @@ def valid_or_null(array: pyarrow.Array) -> pyarrow.Array:
 
 
 def _problem(array: pyarrow.Array, *, full: bool = True) -> str | None:
-    """What pyarrow says of an array, None if nothing is wrong."""
     try:
         array.validate(full=full)
     except pyarrow.ArrowException as error:  # also ArrowIndexError, of views

@@ -30,7 +30,6 @@ def total_size(array: pyarrow.Array) -> float:
 
 
 def _sizes(array: pyarrow.Array) -> Sizes:
-    """The bytes of each value."""
     import pyarrow
 
     types, kind = pyarrow.types, array.type
@@ -118,7 +117,6 @@ def _list_sizes(array: pyarrow.Array, starts: NDArray[np.int64], lengths: NDArra
 
 
 def _sizes_at(values: pyarrow.Array, places: NDArray[np.int64]) -> Sizes:
-    """The sizes of values at some places."""
     if not len(places) or not len(values):
         return VALUE_SIZE
     first = int(places.min())

@@ -56,7 +56,6 @@ class _Sample(NamedTuple):
         return self.shard.tables["shards"]
 
     def suffix(self, row: int) -> bytes:
-        """The extension of a file, with its dot."""
         return _suffix(self.table, row)
 
     @property

@@ -67,7 +67,6 @@ class ByLabel:
         return [shard_id for shard_id in self._shards.ids(0) if self._shards.is_shown_table(shard_id)]
 
     def _names(self) -> dict[int, bytes]:
-        """The names of all labels by their numbers. Opens all tables."""
         if self._known.names is None:
             names: dict[int, bytes] = {}
             for shard_id in self._tables():
@@ -135,7 +134,6 @@ class ByLabel:
         return self._link_entry(shard, place) if has_label else None
 
     def _directory(self, shard_id: int, number: int) -> Entry:
-        """The directory of a label in a shard."""
         mtime_ns = self._shards.listed(shard_id).mtime_ns
         return Entry(pack(self._number, shard_id, _LABEL_BIT | number), stat.S_IFDIR, 0, mtime_ns)
 

@@ -45,7 +45,6 @@ class TokensView:
         return tokens
 
     def _windows(self, place: PlannedItem) -> TokenWindows | None:
-        """The windows of the shard of a place; None if it has no tokens."""
         shard = self._shards.get(place.shard_id)
         index = self._indexes.find(shard)
         if index is None:

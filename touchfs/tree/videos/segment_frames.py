@@ -67,7 +67,6 @@ class _FramePlace(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of the frame, from 0."""
         return self.place - FIRST_FRAME
 
     @property
@@ -242,7 +241,6 @@ class SegmentFrames:
 
 
 def _segment(shard: TreeShard, table: Table, row: int) -> Entry:
-    """The directory of a segment."""
     return Entry(Run(shard.shard_id, table.rows, row).inode(ABOVE), stat.S_IFDIR, 0, shard.mtime_ns)
 
 

@@ -81,7 +81,6 @@ class WindowsView:
         return _WindowPlace(plan, shard_id, item >> 1, bool(item & 1))
 
     def _inode(self, place: _WindowPlace, *, is_guest: bool = False) -> int:
-        """The inode number of a place. Adds its block to the registry if it is new."""
         plan, shard_id, window, is_info = place
         numbers = plan.length << ROW_BITS | plan.skip, plan.hop << ROW_BITS | (plan.min_frames or 0)
         item = None if window is None else window << 1 | is_info
@@ -149,12 +148,10 @@ class WindowsView:
         return self._frames.frame_name(shard, number, FRAME_DIGITS)
 
     def _rows(self, shard: TreeShard, place: _WindowPlace) -> range:
-        """The rows in the dataset of the frames of a window."""
         video, first = self._locate(shard, place)
         return place.plan.frames(self._frames.videos.get(shard).starts[video] + first)
 
     def _info(self, shard: TreeShard, place: _WindowPlace) -> bytes:
-        """The text of `info.json`."""
         video, first = self._locate(shard, place)
         table, row = shard.tables["shards"], self._frames.videos.get(shard).rows[video]
         info = {

@@ -96,7 +96,6 @@ class _Mapped:
         self._view = view
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         return self._view[offset : offset + length]
 
     read_nowait = read
@@ -117,7 +116,6 @@ def _map_twice(place: str | os.PathLike[str], fingerprint: Fingerprint | None) -
 
 
 def _open(path: str, view: memoryview, parsed: IpcFile) -> tuple[pa.Schema, Callable[[int], pa.RecordBatch]]:
-    """Return the schema of a file, and the function that returns a batch of it."""
     buffer = pa.py_buffer(view)
     with map_arrow_errors(path):
         # Not `pa.memory_map`, which has the kernel read each batch at once that is only looked up.

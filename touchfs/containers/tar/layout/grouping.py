@@ -74,7 +74,6 @@ class PairGrouping:
         self._first, self._offset, self._stem, self._is_open = "", 0, "", False
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
-        """See `Grouping.begins`."""
         if not is_file:
             raise FormatError(f"{name!r} is not a file, but Lhotse's samples are pairs of files", offset=offset)
         stem, _, suffix = name.rpartition(".")  # `_stem` without a call, which would take a tenth of all indexing
@@ -92,7 +91,6 @@ class PairGrouping:
         return True
 
     def finish(self) -> None:
-        """See `Grouping.finish`."""
         if self._is_open:
             raise FormatError(
                 f"{self._first!r}, the last member, has no partner, but Lhotse requires pairs", offset=self._offset
@@ -109,7 +107,6 @@ class RunGrouping:
         self._last = ""
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
-        """See `Grouping.begins`."""
         key = self._key(name) if is_file else ""
         if not key or key == self._last:
             return False
@@ -126,7 +123,6 @@ class MemberGrouping:
     __slots__ = ()
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
-        """See `Grouping.begins`."""
         return is_file
 
     def finish(self) -> None:
@@ -144,7 +140,6 @@ class StrictRunGrouping:
         self._names: set[str] = set()  # of the current sample
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
-        """See `Grouping.begins`."""
         if not is_file:
             return False
         key = _strict_key(name, offset)
@@ -161,7 +156,6 @@ class StrictRunGrouping:
         return True
 
     def finish(self) -> None:
-        """See `Grouping.finish`."""
         metadata = sum(name.endswith(_METADATA) for name in self._names)
         if self._names and (metadata != 1 or len(self._names) == 1):
             others = len(self._names) - metadata

@@ -50,7 +50,6 @@ def link_targets(members: Iterable[Member]) -> dict[int, int | None]:
 
 
 def _normal(name: str) -> str | None:
-    """Normalize a path, without a leading slash; None if it leaves the archive."""
     parts: list[str] = []
     for part in name.split("/"):
         if part == "..":

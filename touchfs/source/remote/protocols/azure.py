@@ -31,11 +31,9 @@ class AzureRequest(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return self.version.etag is not None
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         from azure.core import MatchConditions
 
         container, name, _ = self.place.client.split_path(self.place.path)

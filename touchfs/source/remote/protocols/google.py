@@ -25,11 +25,9 @@ class GoogleRequest(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return self.version.etag is not None and self.version.etag.isdecimal()
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         client = self.place.client
         condition = f"&ifGenerationMatch={self.version.etag}" if self.is_conditional else ""
         headers = {"Range": f"bytes={start}-{stop - 1}"}

@@ -29,7 +29,6 @@ class HttpRequest(NamedTuple):
         return self.version.etag is not None and self.version.etag.startswith('"')
 
     async def read(self, start: int, stop: int) -> bytearray:
-        """See `RangeRequest`."""
         client = self.place.client
         session = await client.set_session()
         headers = {**client.kwargs.get("headers", {}), "Range": f"bytes={start}-{stop - 1}"}

@@ -25,11 +25,9 @@ class HuggingFaceRequest(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return False
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         return await in_thread(self._read, start, stop)
 
     def _read(self, start: int, stop: int) -> bytes:

@@ -18,11 +18,9 @@ class OtherRequest(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return False
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         client, path = self.place
         if client.async_impl:
             data: bytes = await client._cat_file(path, start, stop)

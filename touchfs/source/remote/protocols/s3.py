@@ -17,11 +17,9 @@ class S3Request(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return self.version.etag is not None
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         bucket, key, _ = self.place.client.split_path(self.place.path)
         condition = {} if self.version.etag is None else {"IfMatch": self.version.etag}
         reply = await self.place.client._call_s3(

@@ -29,11 +29,9 @@ class SftpRequest(NamedTuple):
 
     @property
     def is_conditional(self) -> bool:
-        """See `RangeRequest`."""
         return True
 
     async def read(self, start: int, stop: int) -> bytes:
-        """See `RangeRequest`."""
         client, path = self.place
         async with client.files() as files, files.open(path, "rb") as file:
             data = await file.read(stop - start, start)

@@ -63,7 +63,6 @@ class SftpClient(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         return found if detail else [each["name"] for each in found]
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
-        """The bytes of a file, or a range of them."""
         async with self.files() as files, files.open(path, "rb") as file:
             first, last, _step = slice(start, end).indices((await file.stat()).size or 0)
             data: Any = await file.read(last - first, first) if first < last else b""
@@ -134,11 +133,9 @@ class _Session(asyncssh.SSHClient):
         return False
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """See `asyncssh.SSHClient`."""
         self.connection = conn
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncssh.SSHClient`."""
         self.is_lost = True
 
 

@@ -19,7 +19,7 @@ PAUSE_SECONDS = 1.0
 LACKED_ROOM = 75
 
 
-class Restarts:
+class RestartLimits:
     """Remembers when workers ended badly."""
 
     def __init__(self) -> None:
