@@ -85,7 +85,6 @@ class AnnotationLines:
 
 
 def digest(line: bytes) -> bytes:
-    """A digest by which lines are compared."""
     return hashlib.blake2b(line, digest_size=_DIGEST_SIZE).digest()
 
 

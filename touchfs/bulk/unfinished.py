@@ -86,7 +86,6 @@ def join_plan(output: Path) -> Iterator[None]:
 
 
 def skipped_path(output: Path, shard: str) -> Path:
-    """The path of the list of lines that were skipped in a shard."""
     return output / _SKIPPED.format(shard)
 
 

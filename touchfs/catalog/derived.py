@@ -55,7 +55,6 @@ class DerivedNumbers(Sequence[int]):
         return self.at(place)
 
     def at(self, place: int) -> int:
-        """The value at a place."""
         return int(self.take(np.array([place]))[0])
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:

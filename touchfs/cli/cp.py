@@ -46,7 +46,6 @@ def command(location: str, destination: str, recursive: bool, read_options: Read
 
 
 def _copy(tree: Tree, entry: Entry, path: str, destination: str) -> Iterator[FormatError]:
-    """Copy the entry at a path of the tree, and yield the errors of damaged files."""
     if entry.is_directory:
         os.makedirs(destination, exist_ok=True)
         for name, child, _ in tree.entries(entry.inode):

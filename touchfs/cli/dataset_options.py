@@ -117,7 +117,6 @@ audio_root_option = dataset_option(
 
 
 def with_audio_root(limits: Limits, text: str | None) -> Limits:
-    """The limits with the audio root of the option, if it is given."""
     return limits if text is None else limits.with_audio(*parse_audio_root(text))
 
 

@@ -42,7 +42,6 @@ class InArchive(NamedTuple):
 
     @property
     def chain(self) -> str:
-        """The form of fsspec."""
         return f"{_KIND}://{self.name}::{self.archive}"
 
 

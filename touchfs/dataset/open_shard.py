@@ -50,7 +50,6 @@ class StoredBytes(NamedTuple):
 
 
 def stored_at(table: Table, row: int) -> StoredBytes:
-    """The stored bytes of the file at a row."""
     return StoredBytes(table.kind[row] - 1, table.offset[row], table.length[row], table.inline(row))
 
 
@@ -238,7 +237,6 @@ class OpenShard:
         return FormatError("its catalog is damaged: index with --force", path=self.shard.path)
 
     def is_video(self, table: Table, row: int) -> bool:
-        """True if the file at a row is a span of a video."""
         return table.kind[row] in self.video_kinds
 
     def frames(self, table: Table, row: int, fps: Fraction | None) -> FramesOf:

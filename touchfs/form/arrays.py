@@ -44,7 +44,6 @@ class Npy(Form):
 
     @property
     def item_size(self) -> int:
-        """Bytes of an element."""
         return _parse(self.dtype, self.shape)[0].itemsize
 
     def size(self, length: int, detail: bytes) -> int:

@@ -72,7 +72,6 @@ class RecordingSpan:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return self._measured(info_of(self._extent, self._limits)).size if self._content is None else self._content.size
 
     def read(self, offset: int, length: int) -> Buffer:

@@ -23,7 +23,6 @@ class Device:
 
     @property
     def full_path(self) -> str:
-        """The path that others open."""
         return os.path.join(self.beneath, self.path)
 
     def open(self) -> tuple[int, os.stat_result]:

@@ -182,12 +182,10 @@ class Opening:
 
     @property
     def has_all(self) -> bool:
-        """True if no shard has to be indexed."""
         return self.seen.keys() <= self.shards.keys()
 
     @property
     def has_forms(self) -> bool:
-        """True if no shard has to be decompressed."""
         return all(forms is not None for forms in self._forms(self.seen).values())
 
     def shard(self, position: int) -> Shard:

@@ -158,7 +158,6 @@ class LiveGraph:
         return enclose(self.root, iteration.state())
 
     def epoch(self) -> int:
-        """Return the epoch of the current position."""
         return self.root.epoch_of(self.state()["state"])
 
     def progress(self) -> tuple[int, int | None]:

@@ -100,7 +100,6 @@ class Spec:
 
     @property
     def is_by_length(self) -> bool:
-        """True if a step is a batch by length."""
         return self.max_duration is not None or self.max_tokens is not None or self.pack
 
     def __str__(self) -> str:

@@ -53,7 +53,6 @@ class StoredPosition(NamedTuple):
         return os.fsdecode(bytes(name))
 
     def graph(self) -> LiveGraph:
-        """Return the graph, at any position."""
         return self.graphs.of(self.iterator, self.row()[0])
 
     def graph_at_position(self) -> LiveGraph:

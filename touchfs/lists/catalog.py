@@ -99,7 +99,6 @@ class CatalogSizes:
 
     @property
     def size(self) -> int:
-        """The size of the file."""
         return len(self.head) + sum(self.batches) + len(self.end)
 
 

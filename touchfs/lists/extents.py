@@ -51,7 +51,6 @@ _CRC_SIZE = 4
 
 
 def pieces_of(content: Content) -> Iterator[Buffer]:
-    """Yield a content from its beginning to its end."""
     yield from (content.read(offset, _PIECE) for offset in range(0, content.size, _PIECE))
 
 

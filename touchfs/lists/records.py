@@ -87,7 +87,6 @@ def encode_utterance(listed: ListedUtterance) -> bytes:
 
 
 def with_beginning(data: bytes, begins: Begins) -> bytes:
-    """Return an encoded utterance with what it begins."""
     return b"%d%b" % (begins, data)
 
 

@@ -49,7 +49,6 @@ class Sorter:
             yield line.partition(b"\t")[2][:-1]
 
     def close(self) -> None:
-        """Remove the runs."""
         _close(self._runs)
 
     def _write(self, lines: Iterator[bytes]) -> None:

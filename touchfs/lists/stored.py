@@ -90,7 +90,6 @@ class StoredLists:
         return self._table(_bytes_of(name)) + self._table(_pieces_of(name)) * LISTS[name].prefix_size(prefix)
 
     def count(self, name: str) -> int:
-        """The number of pieces of a list."""
         return int(self._table(_pieces_of(name))[-1])
 
 

@@ -53,17 +53,14 @@ def build_text(utterance: Utterance) -> str:
 
 
 def build_utt2spk(utterance: Utterance) -> str:
-    """Return the line of an utterance with its speaker."""
     return f"{utterance.id} {utterance.speaker_id}\n"
 
 
 def build_utt2dur(utterance: Utterance) -> str:
-    """Return the line of an utterance with its duration."""
     return f"{utterance.id} {_number(utterance.length, utterance.recording.rate)}\n"
 
 
 def build_reco2dur(recording: ListedRecording) -> str:
-    """Return the line of a recording with its duration."""
     return f"{recording.id} {_number(recording.length, recording.rate)}\n"
 
 

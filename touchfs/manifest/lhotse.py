@@ -29,12 +29,10 @@ _PATHS = ("file", "url")
 
 
 def build_recording(recording: ListedRecording) -> str:
-    """Return the line of a recording."""
     return json.dumps(_recording(recording)) + "\n"
 
 
 def build_supervision(utterance: Utterance) -> str:
-    """Return the line of an utterance."""
     return json.dumps(_supervision(utterance)) + "\n"
 
 

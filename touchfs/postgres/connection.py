@@ -61,7 +61,6 @@ class PostgresRows:
         return self.received().fetchone()
 
     def fetchall(self) -> list[Any]:
-        """All other rows."""
         return self.received().fetchall()
 
     @property
@@ -113,7 +112,6 @@ class PostgresConnection:
         return PostgresRows(self, cursor)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Keep a statement for each row of values."""
         for values in rows:
             self.execute(statement, values)
 

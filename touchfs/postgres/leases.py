@@ -30,7 +30,6 @@ def enter_mount(connection: Connection, token: bytes) -> int:
 
 
 def leave_mount(connection: Connection, token: bytes) -> None:
-    """Delete all rows of a mount."""
     for (mount,) in connection.execute("SELECT id FROM mount WHERE token = ?", (token,)).fetchall():
         _delete(connection, mount)
 

@@ -108,7 +108,6 @@ class FleetPlace:
 
     @property
     def schema(self) -> str:
-        """The name of the schema that has their tables."""
         return f"touchfs_{self.name}"
 
     @property

@@ -36,7 +36,6 @@ class Watchdog:
             self._is_needed.set()
 
     def end(self) -> None:
-        """The transaction has ended."""
         self._since = 0.0
 
     def close(self) -> None:

@@ -57,7 +57,6 @@ class CompressedShard(StoredSamples):
         return len(self._shard)
 
     def sample(self, ordinal: int) -> StoredSample:
-        """The sample at an ordinal."""
         return self._shard.sample(ordinal)
 
     def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:
@@ -82,5 +81,4 @@ def open_source(path: str, name: str, files: Files) -> DecompressedFile:
 
 
 def compressed_files(path: str, files: Files) -> dict[str, Fingerprint]:
-    """The path and fingerprint of the compressed file."""
     return {path: files[os.path.basename(path)]} if files else {}

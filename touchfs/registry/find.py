@@ -106,7 +106,6 @@ class FoundShard(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path of its location."""
         return self.location.path
 
 

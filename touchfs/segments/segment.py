@@ -105,12 +105,10 @@ class Segment:
 
     @property
     def speaker(self) -> str | None:
-        """The name or number of the speaker."""
         return label_of(self.fields, _SPEAKERS)
 
     @property
     def language(self) -> str | None:
-        """The language, as stored."""
         return label_of(self.fields, _LANGUAGES)
 
     @property

@@ -253,7 +253,6 @@ class StoredSamples(Sequence[StoredSample]):
         return self.sample(ordinal % count)
 
     def samples(self, ordinals: range) -> Iterator[StoredSample]:
-        """Yield the samples at consecutive ordinals, in order."""
         return map(self.sample, ordinals)
 
     def runs(self, ordinals: range) -> Iterator[StoredSample | SampleRun]:

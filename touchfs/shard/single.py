@@ -49,7 +49,6 @@ class SingleFile:
         self._file = open_source(path, name, files)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -42,7 +42,6 @@ class Fingerprint:
 
     @property
     def is_local(self) -> bool:
-        """True for a file of this machine."""
         return self.ctime_ns is not None
 
     def matches(self, found: Fingerprint) -> bool:

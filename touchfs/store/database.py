@@ -63,7 +63,6 @@ class Database:
         """Hook that checks the content of the file on each new connection. Raises StateError or sqlite3.Error."""
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._is_closed = True
             self._drop()

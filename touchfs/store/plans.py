@@ -30,7 +30,6 @@ class SharedPlans:
         return _name(lines[number - 1]) if 0 < number <= len(lines) else None
 
     def names(self) -> list[tuple[str, int]]:
-        """Return (name, number) of all plans."""
         return [(_name(line), number) for number, line in enumerate(self._log.lines(), 1)]
 
 

@@ -42,7 +42,6 @@ ALIKE = "?"
 
 
 def lists_directory() -> str:
-    """Return the directory of these files."""
     return os.path.join(state_directory(), "shards")
 
 

@@ -46,7 +46,6 @@ class StateStore(Database):
 
     @property
     def directory(self) -> str:
-        """The directory of the file."""
         return os.path.dirname(self.path)
 
     def enter(self, connection: Connection, pid: int) -> int:

@@ -96,7 +96,6 @@ class CatalogView:
         return self._measured(*self._row(inode)) if not self._has_shards(inode) else self._directory_of_shards(inode)
 
     def _has_shards(self, inode: int) -> bool:
-        """True for the directory of the view, and for those of splits."""
         return inode == self._top or inode in self._splits
 
     def _directory_of_shards(self, inode: int) -> Entry:

@@ -26,12 +26,10 @@ class Entry(NamedTuple):
 
     @property
     def is_directory(self) -> bool:
-        """True for a directory."""
         return self.kind == stat.S_IFDIR
 
     @property
     def is_link(self) -> bool:
-        """True for a symbolic link."""
         return self.kind == stat.S_IFLNK
 
 

@@ -19,7 +19,6 @@ VIEW_SHIFT, VIEWS_END = SHARD_BITS + ROW_BITS, 1 << VIEW_BITS
 
 
 def pack(view: int, shard_id: int, row: int) -> int:
-    """The inode number of a view, shard id and row."""
     return (view << SHARD_BITS | shard_id) << ROW_BITS | row
 
 

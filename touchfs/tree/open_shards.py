@@ -118,7 +118,6 @@ class OpenShards:
 
     @property
     def has_tables(self) -> bool:
-        """True if any shard that can be served is a table."""
         return any(map(self.is_shown_table, self.ids(0)))
 
     def is_shown_table(self, shard_id: int) -> bool:
@@ -129,7 +128,6 @@ class OpenShards:
         return shard.samples > 0 and shard.known.is_table
 
     def at(self, position: int) -> TreeShard:
-        """The shard at a position in the dataset, opened if necessary."""
         return self.get(self._shard_ids[position])
 
     def _position(self, shard_id: int) -> int:

@@ -28,7 +28,6 @@ _COLUMN = {"crc32c": np.dtype("<u4")}
 
 
 def checksums_path(shard: Shard) -> str:
-    """The path of the checksums of a shard."""
     return checksums_of(shard.catalog)
 
 

@@ -69,6 +69,5 @@ class Journal:
                 os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove it, as the verification is complete."""
         with map_os_errors(self.path), suppress(FileNotFoundError):  # another verification may have removed it
             os.unlink(self.path)

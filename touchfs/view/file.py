@@ -35,7 +35,6 @@ class ViewFile(NamedTuple):
 
     @property
     def ending(self) -> str | None:
-        """The extension in its name."""
         return self.extension if self.written is None else self.written
 
     @property

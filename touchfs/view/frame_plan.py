@@ -32,7 +32,6 @@ class FramePlan:
 
     @property
     def fps(self) -> Fraction:
-        """Frames a second."""
         return Fraction(self.millionths, MILLION)
 
     def __str__(self) -> str:

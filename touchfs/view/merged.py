@@ -43,7 +43,6 @@ class MergedFile(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """Its name in the directory of the sample."""
         return segment_name(self.number, self.ending).encode()
 
 

@@ -84,18 +84,15 @@ def is_version(name: str) -> bool:
 
 @lru_cache
 def text_ending(version: str) -> str:
-    """The ending of a segment's text of this version."""
     return quote(f"{version}.{TEXT}").decode() if version else TEXT
 
 
 @lru_cache(40_000)
 def segment_name(number: int, ending: str) -> str:
-    """The name of a file of a segment."""
     return f"{number:04d}.{ending}"
 
 
 def segment_ending(name: bytes) -> str:
-    """The ending of a file of a segment."""
     return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 

@@ -88,7 +88,6 @@ class BackgroundIndexer:
 
     @property
     def is_asked(self) -> bool:
-        """True if all shards are to be indexed."""
         return bool(self._asked[0])
 
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:

@@ -40,12 +40,10 @@ class Program:
 
     @property
     def has_finished(self) -> bool:
-        """True if it has done its work."""
         return os.fstat(self._work.fileno()).st_size == 0
 
     @property
     def is_running(self) -> bool:
-        """True if it is still at its work."""
         return self._popen.poll() is None and not self.has_finished
 
     def kill(self) -> None:

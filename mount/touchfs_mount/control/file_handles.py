@@ -67,7 +67,6 @@ class FixedFile:
         return len(piece.data)
 
     def release(self) -> None:
-        """Release the open."""
         self._table.release(self._id)
 
 

@@ -31,12 +31,10 @@ def is_iterators(inode: int) -> bool:
 
 
 def directory_inode(iterator: int) -> int:
-    """The inode number of an iterator's directory."""
     return pack(FIXED_VIEW, iterator, _DIRECTORY_ROW)
 
 
 def file_inode(iterator: int, file: str) -> int:
-    """The inode number of an iterator's file."""
     return pack(FIXED_VIEW, iterator, FIRST_ROW + FILES.index(file))
 
 
@@ -51,7 +49,6 @@ def file_of(inode: int) -> str:
 
 
 def is_writable(inode: int) -> bool:
-    """True for a file that can be written."""
     return inode == LOG_LEVEL or (unpack(inode)[1] > 0 and file_of(inode) in WRITABLE)
 
 

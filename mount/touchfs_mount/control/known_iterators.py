@@ -34,7 +34,6 @@ class KnownIterators:
                 self._log.append(partial(_unless_full, f"{iterator} {name.decode()}"))
 
     def remove(self, name: bytes) -> None:
-        """Record that an iterator was removed."""
         if self._updated().get(name):
             self._log.append(lambda lines: f"0 {name.decode()}")
 

@@ -51,11 +51,9 @@ class Reloader:
         self._requested = trio.Event()
 
     def request(self) -> None:
-        """Request a reload."""
         self._requested.set()
 
     async def run(self) -> None:
-        """Run reloads as they are requested, for ever."""
         while True:
             await self._requested.wait()
             self._requested = trio.Event()

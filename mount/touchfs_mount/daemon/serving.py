@@ -60,5 +60,4 @@ class Serving:
         return answers(self._tree.nonblocking, read_at_once), answers(self._tree, read_waiting)
 
     def control(self, worker: Worker) -> ControlDirectory:
-        """The handlers of the control directory."""
         return ControlDirectory(self._tree, self._modes, self._facts, self._store, self._options, worker, self.refusals)

@@ -37,7 +37,6 @@ def identifier(path: str) -> str:
 
 
 def reading_command(name: str) -> str:
-    """The command that shows the entries of this name."""
     return f"journalctl -t {shlex.quote(name)}"
 
 

@@ -100,7 +100,6 @@ def missing(seconds: int) -> bytes:
 
 
 def attr(inode: int, size: int, common: Common, seconds: int) -> bytes:
-    """The answer to GETATTR."""
     return _ATTR.pack(seconds, 0, 0, inode, size, -(-size // BLOCK_SIZE), *common)
 
 

@@ -54,7 +54,6 @@ class Generations:
         self._numbers = SharedNumbers()
 
     def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
-        """The first tree, and the modes of its entries."""
         return self._tree(self._opened(dataset))
 
     def renewal(self, source: str, serving: Serving) -> Renewal:

@@ -50,5 +50,4 @@ def refuse_overlap(request: MountRequest) -> None:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """True if an absolute path is that of a directory, or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

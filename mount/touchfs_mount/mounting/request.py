@@ -54,7 +54,6 @@ class MountRequest:
 
     @property
     def state_path(self) -> str:
-        """The path of the state store."""
         return state_path(self.source, STATE_SUFFIX, self.state_dir, self.split)
 
     def follow(self, dataset: Dataset) -> None:

@@ -91,7 +91,6 @@ def find(mounted: Mount) -> ImageRecord | None:
 
 
 def image_at(path: str) -> tuple[Mount, ImageRecord] | None:
-    """The mounted image at a path, if it is one of ours."""
     return next(listed(path), None)
 
 

@@ -44,7 +44,6 @@ class MetricsServer:
         self._silent: dict[trio.CancelScope, None] = {}
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
             for listener in self._listeners:
                 opened = trio.SocketListener(trio.socket.from_stdlib_socket(listener))

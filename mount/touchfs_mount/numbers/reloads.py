@@ -16,7 +16,6 @@ class Reloads:
         self._error = SharedText()
 
     def begin(self) -> None:
-        """A reload begins."""
         self._begun[0] += 1
 
     def advance(self) -> None:
@@ -30,7 +29,6 @@ class Reloads:
 
     @property
     def ended(self) -> int:
-        """How many reloads have ended."""
         return self._ended[0]
 
     def info(self) -> dict[str, object]:

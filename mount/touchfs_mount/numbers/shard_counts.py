@@ -22,7 +22,6 @@ class ShardCounts:
 
     @property
     def shards(self) -> int:
-        """How many shards there are."""
         return self._shards[0]
 
     @property

@@ -109,7 +109,6 @@ class Slot:
         self._cells[_ERROR_CELLS.get(number, _ERRORS + len(ERRNOS))] += 1
 
     def add(self, count: SupervisorCount, amount: int = 1) -> None:
-        """Count something of the supervisor."""
         self._cells[_SUPERVISOR + count] += amount
 
 
@@ -131,11 +130,9 @@ class Totals:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that reads returned."""
         return self._cells[_READ_BYTES]
 
     def supervisor(self, count: SupervisorCount) -> int:
-        """A count of the supervisor."""
         return self._cells[_SUPERVISOR + count]
 
     @property

@@ -60,7 +60,6 @@ class MountCounts:
 
 
 def metrics_text(totals: Totals, counts: MountCounts) -> bytes:
-    """The text of all metrics."""
     return "".join(metric.text() for metric in _metrics(totals, counts)).encode()
 
 

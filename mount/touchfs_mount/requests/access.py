@@ -83,7 +83,6 @@ class Modes:
     hides: bool = False
 
     def of(self, inode: int) -> Ownership:
-        """The ownership of an inode."""
         return self.root if inode == ROOT else self.shards.get(unpack(inode)[1], self.others)
 
     def of_keys(self) -> Ownership:

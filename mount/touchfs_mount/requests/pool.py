@@ -119,12 +119,10 @@ class Pool:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call is unanswered."""
         return not self._calls
 
     @property
     def calls(self) -> list[Call]:
-        """The calls that are unanswered."""
         with self._lock:
             return list(self._calls)
 

@@ -80,7 +80,6 @@ class Strikes:
         return self.struck[place] == key and self._now() < self._until[place]
 
     def is_refused(self, key: int) -> bool:
-        """True if a request is refused at present."""
         return self.has(key) and self._now() < self._refused_until[key % PLACES]
 
     def refuse(self, key: int) -> None:
@@ -90,7 +89,6 @@ class Strikes:
         self._refused_until[key % PLACES] = self._in(REFUSED_SECONDS)
 
     def forgive(self, key: int) -> None:
-        """Remove the strike of a request."""
         if self.struck[key % PLACES] == key:
             self.struck[key % PLACES] = 0
 

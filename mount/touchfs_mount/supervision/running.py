@@ -25,6 +25,5 @@ class RunningWorkers:
                 self.killed[pid] = why
 
     def kill_all(self) -> None:
-        """Kill all workers."""
         for number, pid in list(self.pids.items()):
             self.kill(number, pid)

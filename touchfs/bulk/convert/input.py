@@ -51,7 +51,6 @@ class InputShard(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of its files."""
         return sum(fingerprint.size for fingerprint in self.files.values())
 
 
@@ -148,7 +147,6 @@ class Files:
         self._text_limit = options.limits.json
 
     def close(self) -> None:
-        """Close the files of the shard that were read."""
         self._contents.close()
 
     @property

@@ -45,11 +45,9 @@ class StagedShard(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """The number of its samples."""
         return self.end.samples - self.begin.samples
 
     def discard(self) -> None:
-        """Delete what is left of it."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -67,7 +67,6 @@ class DatasetSurvey:
 
     @property
     def extensions(self) -> frozenset[str]:
-        """The extensions of all samples that were visited."""
         return frozenset().union(*(shard.extensions for shard in self.shards))
 
     def ranges(

@@ -61,7 +61,6 @@ class FieldBuilder:
 
     @property
     def modalities(self) -> dict[str, np.dtype[Any]]:
-        """The dtype of each modality."""
         return {name: self._dtype(name) for name in self.datatypes.split("+")}
 
     def _dtype(self, modality: str) -> np.dtype[Any]:

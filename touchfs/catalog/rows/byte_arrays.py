@@ -31,7 +31,6 @@ def pieces(data: bytes, size: int) -> pyarrow.Array:
 
 
 def concatenate(*parts: pyarrow.Array) -> pyarrow.Array:
-    """The arrays one after the other."""
     return load_pyarrow().concat_arrays(parts)
 
 

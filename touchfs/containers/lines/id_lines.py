@@ -34,7 +34,6 @@ class IdLines:
         self._hashes, self._spans = hashes[order], spans[order]
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def find(self, name: str) -> str | None:

@@ -84,7 +84,6 @@ class TarValues:
         return len(self._keys)
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
     def value(self, ordinal: int, key: str) -> Field | None:
@@ -201,7 +200,6 @@ class JsonlValues:
         return len(self._lines)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def value(self, ordinal: int, key: str) -> Field | None:

@@ -46,7 +46,6 @@ class TokenIndex:
 
     @property
     def total(self) -> int:
-        """The number of tokens."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def ranges(self, start: int, end: int) -> list[tuple[int, int]]:

@@ -43,7 +43,6 @@ class VideoFrames:
             return self._frames.find().seconds(range(len(self))[number])
 
     def jpeg(self, number: int) -> bytes:
-        """A frame as a JPEG."""
         with _of(self._key):
             return self._frames.jpeg(range(len(self))[number])
 

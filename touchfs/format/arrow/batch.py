@@ -61,7 +61,6 @@ class BatchLayout:
     codec: str | None
 
     def count(self, field: IpcField) -> int:
-        """Return the number of values of a field."""
         return self.numbers[2 * field.node]
 
     def nulls(self, field: IpcField) -> int:

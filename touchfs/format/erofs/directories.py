@@ -32,7 +32,6 @@ class EntryNames:
         return cls(np.frombuffer(b"".join(names), np.uint8), np.cumsum(sizes) - sizes, sizes)
 
     def take(self, places: Numbers) -> EntryNames:
-        """The names at these places."""
         return EntryNames(self.data, self.starts[places], self.sizes[places])
 
 

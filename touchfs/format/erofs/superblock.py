@@ -59,7 +59,6 @@ class Head:
 
     @property
     def size(self) -> int:
-        """The size of the image in bytes."""
         return self.blocks * BLOCK
 
 

@@ -53,7 +53,6 @@ class PayloadCells:
             raise FormatError(self._problems[name])
 
     def has(self, name: str, row: int) -> bool:
-        """True if a cell is there and not null."""
         return name in self._valid and bool(self._valid[name][row - self._first])
 
     def field(self, name: str, row: int, kind: str, extension: str) -> Field:

@@ -69,7 +69,6 @@ class ParquetSamples:
         self._payload: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def __iter__(self) -> Iterator[InterleavedSample]:

@@ -49,7 +49,6 @@ class ItemTables:
 
     @property
     def kinds(self) -> list[FileKind]:
-        """The kinds of files."""
         return [FileKind(name, source, str(form)) for name, source, form in self._kinds]
 
     def add(self, sample: InterleavedSample) -> None:

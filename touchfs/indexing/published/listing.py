@@ -46,7 +46,6 @@ class PackListing(NamedTuple):
 
 
 def listing_name(options: Options) -> str:
-    """The name of the listing for these options and for this version of catalogs."""
     return hex_digest(f"{VERSION}\0{options.hashed}".encode(errors="surrogateescape")) + LISTING_SUFFIX
 
 
@@ -66,7 +65,6 @@ def relative(path: str, directory: str) -> str:
 
 
 def build_listing(listing: PackListing) -> bytes:
-    """The JSON of a listing."""
     return json.dumps({"format": _FORMAT, **listing._asdict()}).encode()
 
 

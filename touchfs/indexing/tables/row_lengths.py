@@ -45,7 +45,6 @@ class RowLengths:
 
     @property
     def seconds(self) -> float:
-        """The sum of their lengths."""
         return fsum(self._seconds)
 
     def add(self, batch: RowBatch) -> Iterator[tuple[int, str]]:

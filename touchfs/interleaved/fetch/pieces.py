@@ -78,7 +78,6 @@ def unread(piece: ItemPiece) -> FetchedPiece:
 
 
 def failed_pieces(pieces: Iterable[ItemPiece], error: str) -> Iterator[FetchedPiece]:
-    """Yield the same error for all pieces."""
     for piece in pieces:
         yield FetchedPiece(piece, None, error)
 

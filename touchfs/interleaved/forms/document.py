@@ -47,7 +47,6 @@ def document_parts(document: Document) -> list[bytes]:
 
 
 def text_detail(number: int, text: Buffer) -> bytes:
-    """The detail of the text with this number among the parts."""
     return _PART.pack(number, len(text))
 
 

@@ -44,7 +44,6 @@ class MadeContent(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return len(self.data()) if self.expected is None else self.expected
 
     def read(self, offset: int, length: int) -> Buffer:

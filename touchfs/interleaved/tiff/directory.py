@@ -55,7 +55,6 @@ class TiffLayout:
 
     @property
     def is_big(self) -> bool:
-        """True for BigTIFF."""
         return self.offset.size == 8
 
     def integers(self, entry: TiffEntry, data: Buffer) -> Sequence[int]:

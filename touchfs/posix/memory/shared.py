@@ -49,11 +49,9 @@ class SharedText:
         self._length[0] = len(encoded)
 
     def clear(self) -> None:
-        """Set the empty text."""
         self._length[0] = 0
 
     def text(self) -> str:
-        """Return the text."""
         return bytes(self._bytes[: self._length[0]]).decode("utf-8", "replace")
 
 

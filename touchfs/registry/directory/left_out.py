@@ -46,7 +46,6 @@ class LeftOutFiles:
             first.append(shown(path.removeprefix(os.path.join(self._source, ""))))
 
     def reasons(self) -> Iterator[Reason]:
-        """The reasons, in the order in which they were met."""
         return (Reason(reason, count, self._first[reason]) for reason, count in self._counts.items())
 
     def __str__(self) -> str:

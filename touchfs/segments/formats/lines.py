@@ -115,5 +115,4 @@ def shown(text: str) -> str:
 
 
 def at_line(number: int, problem: str) -> FormatError:
-    """Return the error about a line."""
     return FormatError(f"line {number}: {problem}")

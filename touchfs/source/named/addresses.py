@@ -29,12 +29,10 @@ class Address(NamedTuple):
     parts: tuple[str, ...]
 
     def is_below(self, location: Address) -> bool:
-        """True if this is the location or lies below it."""
         return self.scheme == location.scheme and self.parts[: len(location.parts)] == location.parts
 
     @property
     def origin(self) -> Address:
-        """The host or bucket."""
         return Address(self.scheme, self.parts[:1])
 
 

@@ -122,7 +122,6 @@ def s3_code(error: BaseException) -> str | None:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The HTTP status that an error is about, if there is one."""
     return next((status for status in _statuses(error) if isinstance(status, int)), None)
 
 

@@ -60,7 +60,6 @@ class Flights:
         self.waiting = 0
 
     def find(self, piece: Piece) -> Future[memoryview] | None:
-        """A piece that is on its way, if it is."""
         return self._flying.get(piece)
 
     def fetch(self, version: Version, pieces: Sequence[Piece], deadline: float) -> list[Future[memoryview]]:

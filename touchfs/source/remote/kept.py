@@ -45,12 +45,10 @@ class FilePiece(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Its first byte."""
         return self.number * self.size
 
     @property
     def name(self) -> str:
-        """Its name in the scratch store."""
         return hex_digest(f"{self.prefix}{self.size}\0{self.number}".encode(errors="surrogateescape"))
 
 
@@ -177,7 +175,6 @@ class KeptPieces:
         return data
 
     def remember(self, piece: Piece, data: memoryview) -> None:
-        """Have a piece in memory."""
         self._memory.keep(piece, data)
 
     def offer(self, piece: Piece, data: memoryview) -> bool:

@@ -152,7 +152,6 @@ def _requests(file: UrlFile, pace: Pace | None) -> Iterator[_FetchRequest]:
 
 
 def _missing(blocks: RemoteBlocks, numbers: Iterable[int]) -> list[FilePiece]:
-    """The blocks that are not kept on the disk."""
     return [blocks.block(number) for number in numbers if not any(map(_are_kept, blocks.forms(number)))]
 
 
@@ -202,7 +201,6 @@ def _size(files: Iterable[UrlFile]) -> int:
 
 
 def _count(file: UrlFile) -> int:
-    """The number of blocks of a file."""
     return -(-file.size // BLOCK)
 
 

@@ -52,12 +52,10 @@ class ArrowFile:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all batches."""
         return int(self.starts[-1])
 
     @property
     def batches(self) -> int:
-        """The number of batches."""
         return len(self.ipc.batches)
 
     @cached_property

@@ -23,7 +23,6 @@ _EXTENSION = "lance.blob.v2"
 
 
 def blob_columns(schema: pyarrow.Schema) -> list[str]:
-    """The names of blob columns."""
     return [field.name for field in schema if _is_blob(field)]
 
 

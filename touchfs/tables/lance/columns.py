@@ -29,7 +29,6 @@ class LanceColumns:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self._table.rows
 
     @property

@@ -54,7 +54,6 @@ class LanceTable:
 
     @property
     def version(self) -> int:
-        """The version."""
         return self.pin()[0]
 
     def pin(self) -> tuple[int, Fingerprint]:
@@ -85,7 +84,6 @@ class LanceTable:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """The columns, as Arrow has them."""
         return self._open.schema
 
     @property

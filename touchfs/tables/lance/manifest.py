@@ -43,7 +43,6 @@ class LanceManifest:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return sum(self.fragment_rows)
 
 

@@ -55,5 +55,4 @@ def check_manifest(path: str, directory: int, version: int, manifest: Fingerprin
 
 
 def gone(path: str, version: int) -> ChangedError:
-    """The error about a version that is gone."""
     return ChangedError(f"version {version} of this Lance dataset is gone: index again, mount again", path=path)

@@ -53,7 +53,6 @@ class Asset(Form):
 
 
 def asset_detail(name: str, fingerprint: Fingerprint) -> bytes:
-    """The detail of the file of this name and fingerprint."""
     return _FILE.pack(fingerprint.size, fingerprint.mtime_ns) + os.fsencode(name)
 
 

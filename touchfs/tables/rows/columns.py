@@ -69,7 +69,6 @@ class CellColumn:
 
     @property
     def is_video(self) -> bool:
-        """True for a struct of a Video."""
         return bool(self.video)
 
     def fits(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_] | np.bool_:

@@ -202,5 +202,4 @@ class _Cells:
         )
 
     def form(self, form: Form, is_packed: bool) -> Form:
-        """The form of cells that have a form once they are decompressed."""
         return PackedCell(self.codec, form) if is_packed and self.codec is not None else form

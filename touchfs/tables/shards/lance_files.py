@@ -30,7 +30,6 @@ def is_lance_dataset(path: str, entries: Iterable[StoredEntry]) -> bool:
 
 
 def is_lance(files: Files) -> bool:
-    """True if these are the files of a Lance dataset."""
     return any(name.startswith(VERSIONS + "/") for name in files)
 
 
@@ -86,5 +85,4 @@ def manifest_of(path: str, files: Files) -> tuple[str, int]:
 
 
 def size_of(files: Files) -> int:
-    """Bytes of all data files."""
     return sum(fingerprint.size for name, fingerprint in files.items() if name.startswith(DATA_DIRECTORY + "/"))

@@ -44,12 +44,10 @@ class LanceVideosShard(StoredSamples):
 
     @property
     def size(self) -> int:
-        """Bytes of data."""
         return size_of(self.files)
 
     @property
     def index_size(self) -> int:
-        """Bytes of the manifest."""
         return self.files[self._manifest].size
 
     def close(self) -> None:

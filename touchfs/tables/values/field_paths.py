@@ -24,7 +24,6 @@ def parse_path(text: str) -> Path:
 
 
 def build_path(path: Path) -> str:
-    """The text of a path."""
     return ".".join(map(str, path))
 
 
@@ -69,7 +68,6 @@ def wanted(path: Path, field: IpcField, left_out: frozenset[Path]) -> Iterator[P
 
 
 def wanted_columns(schema: IpcSchema, left_out: frozenset[Path]) -> list[int]:
-    """The numbers of the columns that are not left out as a whole."""
     return [i for i, field in enumerate(schema.fields) if next(wanted((i,), field, left_out), None)]
 
 

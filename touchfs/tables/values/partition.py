@@ -43,7 +43,6 @@ def partitions_of(directories: Sequence[str]) -> list[str]:
 
 
 def build_partition(values: dict[str, Value]) -> str:
-    """The text of values by name."""
     return json.dumps(values) if values else ""
 
 

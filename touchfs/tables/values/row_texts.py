@@ -114,7 +114,6 @@ class RowText:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return len(self._rows.text(self._ordinal))
 
     def read(self, offset: int, length: int) -> bytes:

@@ -125,5 +125,4 @@ def _sizes_at(values: pyarrow.Array, places: NDArray[np.int64]) -> Sizes:
 
 
 def _largest(arrays: list[pyarrow.Array]) -> float:
-    """The size of the largest value of some arrays."""
     return VALUE_SIZE + max((float(np.max(_sizes(each))) for each in arrays if len(each)), default=0.0)

@@ -25,7 +25,6 @@ def unnumbered_keys(name: bytes) -> Iterator[bytes]:
 
 
 def possible_hashes(name: bytes) -> set[int]:
-    """The hashes of all keys that can produce a name."""
     return set(map(hash_of_key, possible_keys(name)))
 
 

@@ -45,7 +45,6 @@ def stride(rows: int | None) -> int:
 
 
 def is_of_plan(inode: int) -> bool:
-    """True if a number is in the run of a plan."""
     return unpack(inode)[0] < ALL_FIRST
 
 

@@ -43,7 +43,6 @@ class VideoShards:
         self._kept: BoundedCache[TreeShard, ShardVideos] = BoundedCache(_SHARDS_KEPT)
 
     def get(self, shard: TreeShard) -> ShardVideos:
-        """The videos of a shard."""
         return self._kept.get(shard, lambda: ShardVideos(shard))
 
     def nonblocking(self) -> VideoShards:
@@ -103,7 +102,6 @@ class FramesView:
         return entry
 
     def frame_name(self, shard: TreeShard, number: int, digits: int = DIGITS) -> bytes:
-        """The name of the file of a frame."""
         return b"%0*d.%s" % (digits, number, self._form(shard)[1].extension.encode())
 
     def _form(self, shard: TreeShard) -> tuple[int, LanceVideo]:

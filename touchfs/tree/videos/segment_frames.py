@@ -74,7 +74,6 @@ class _FramePlace(NamedTuple):
         return os.fsdecode(_NAME) if self.plan is None else str(self.plan)
 
     def entry(self, place: int, kind: int, size: int | None = 0) -> Entry:
-        """The entry of another place in the run."""
         return Entry(self.run.inode(place), kind, size, self.shard.mtime_ns)
 
 

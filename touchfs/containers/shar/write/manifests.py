@@ -23,7 +23,6 @@ _FEATURES = ("type", "num_frames", "num_features", "frame_shift", "sampling_rate
 
 
 def is_recording(value: object) -> bool:
-    """True if a value is the manifest of a recording."""
     return isinstance(value, Mapping) and all(name in value for name in ("id", "sources", "sampling_rate"))
 
 
@@ -60,7 +59,6 @@ def recording(manifest: Manifest, duration: float | None, channels: Any = None) 
 
 
 def shape(recording: Manifest) -> Shape:
-    """The shape of a recording by its manifest."""
     return Shape(recording["sampling_rate"], len(recording["channel_ids"]), recording["num_samples"])
 
 

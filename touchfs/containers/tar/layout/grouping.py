@@ -61,7 +61,6 @@ class Grouping(Protocol):
 
 
 def grouping(dialect: Dialect) -> Grouping:
-    """Return a new grouping by the rule of a dialect."""
     return _GROUPINGS[dialect]()
 
 
