@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -34,6 +35,7 @@ from touchfs.node import (
     save_state,
     share_of,
 )
+from touchfs.node.core.iteration import same
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.store.shard_lists import ShardList, lists_directory
@@ -94,12 +96,19 @@ def items_of(shards: dict[str, int]) -> set[Item]:
     return set(Shards(shards).items)
 
 
-@given(SHARDS, PASSES, SHARDS, ORDERS)
+def chain_of(shards: dict[str, int], seed: int | None, **options: Any) -> LazyIteratorChain:
+    """Two datasets and a map of one, shuffled together."""
+    first, second = ({name: shards[name] for name in shards if (name < "d") is is_first} for is_first in (True, False))
+    return LazyIteratorChain(leaf(first), LazyMapper(leaf(second), same), shuffle_iters=True, seed=seed or 0, **options)
+
+
+@given(SHARDS, PASSES, SHARDS, ORDERS, st.sampled_from([leaf, chain_of]))
 def test_each_sample_comes_once_whatever_grows_and_is_lost(
     before: dict[str, int],
     passes: list[tuple[dict[str, int], int, str, list[int]]],
     last: dict[str, int],
     order: dict[str, Any],
+    leaf: Callable[..., PairNode],
 ) -> None:
     """Each pass is over other shards, by other ranks, and ends somewhere; the last one goes to the end."""
     owed, state = items_of(before), collect_state_dict(leaf(before, **order))
@@ -112,13 +121,13 @@ def test_each_sample_comes_once_whatever_grows_and_is_lost(
         nodes = [leaf(shards, rank=rank, **options) for rank in range(ranks)]
         extended = [extended_state(node, stated(state)) for node in nodes]
         assert all(each == extended[0] for each in extended)
-        same = {item for item in owed if shards.get(item[0]) == before.get(item[0])}
+        kept = {item for item in owed if shards.get(item[0]) == before.get(item[0])}
         new = {item for item in items_of(shards) if shards.get(item[0]) != before.get(item[0])}
         if stages := extended[0]["state"]["stages"]:
-            assert [stages[-1][name] for name in ("left", "new", "lost")] == [len(same), len(new), len(owed - same)]
+            assert [stages[-1][name] for name in ("left", "new", "lost")] == [len(kept), len(new), len(owed - kept)]
         else:
-            assert same | new == items_of(shards)  # nothing has come
-        owed, before, parts = same | new, shards, []
+            assert kept | new == items_of(shards)  # nothing has come
+        owed, before, parts = kept | new, shards, []
         for node, count in zip(nodes, taken, strict=False):
             restore_state_dict(node, stated(extended[0]))
             if extended[0]["state"].get("ended"):
@@ -133,6 +142,82 @@ def test_each_sample_comes_once_whatever_grows_and_is_lost(
         if state["state"]["epoch"] > extended[0]["state"]["epoch"] and number < len(passes):
             owed = items_of(shards)
     assert not owed
+
+
+def test_a_chain_that_is_shuffled_goes_on_as_one_dataset() -> None:
+    node, whole, longer = chain_of(A, 3), list(chain_of(A, 3)), chain_of(GROWN | {"d": 2}, 3)
+    came = list(islice(node, 7))
+    with pytest.raises(UsageError, match="length = 15, here it is 22: .*extend=True"):
+        restore_state_dict(longer, collect_state_dict(node))
+    assert over(longer, collect_state_dict(node)) == "8 samples of the old order left, then 7 new samples"
+    rest = list(longer)
+    assert [*came, *rest[:8]] == whole
+    assert sorted(rest[8:]) == [("d", 0), ("d", 1), ("x", 0), ("x", 1), ("x", 2), ("y", 0), ("y", 1)]
+
+
+A_CHAIN = st.tuples(SHARDS, SHARDS, SHARDS)
+
+
+@given(A_CHAIN, st.lists(st.tuples(A_CHAIN, st.integers(0, 40)), max_size=3), A_CHAIN, st.integers(0, 40))
+def test_a_chain_goes_on_source_by_source(
+    before: Any, passes: list[tuple[Any, int]], last: Any, taken: int
+) -> None:
+    """What is left of each source comes in its order; what is new of it after that, or of one that has ended, at last."""
+
+    def chain_of(data: Any) -> LazyIteratorChain:
+        inner = LazyIteratorChain(leaf(data[1]), LazyMapper(leaf(data[2], seed=None), same))
+        return LazyIteratorChain(LazyFilter(leaf(data[0]), bool), inner)
+
+    def item_sets(data: Any) -> list[set[Any]]:
+        return [{(i, *item) for item in items_of(shards)} for i, shards in enumerate(data)]
+
+    def pulled(node: Any, count: int) -> list[Any]:
+        pairs = ((token, make()) for token, make in islice(node.pairs(), count))
+        return [(token[0] if token[0] == 0 else 1 + token[1][0], *item) for token, item in pairs]
+
+    node = chain_of(before)
+    came = pulled(node, taken)
+    owed = item_sets(before)
+    for data, count in [*passes, (last, 1000)]:
+        state = stated(collect_state_dict(node))
+        if state["state"].get("ended"):
+            return
+        owed = [each - {*came} for each in owed]
+        gone = [{name for name in old if new.get(name) != old[name]} for old, new in zip(before, data, strict=True)]
+        fresh = [{name for name in new if new[name] != old.get(name)} for old, new in zip(before, data, strict=True)]
+        owed = [
+            {item for item in each if item[1] not in gone[i]} | {item for item in now if item[1] in fresh[i]}
+            for i, (each, now) in enumerate(zip(owed, item_sets(data), strict=True))
+        ]
+        with warnings.catch_warnings(action="ignore"):
+            restore_state_dict(node := chain_of(data), state, extend=True)
+        state = stated(collect_state_dict(node))
+        restore_state_dict(node := chain_of(data), state)
+        more = pulled(node, count)
+        assert len({*more}) == len(more) and {*more} <= set().union(*owed)
+        before, came = data, more
+    assert {*more} == set().union(*owed)
+
+
+def test_the_sources_of_a_chain_take_turns_and_what_is_new_of_those_that_ended_comes_last() -> None:
+    def chain_of(*data: dict[str, int]) -> LazyIteratorChain:
+        return LazyIteratorChain(*(leaf(shards, seed=None) for shards in data))
+
+    node = chain_of({"a": 2}, {"b": 2}, {"c": 1})
+    assert list(islice(node, 3)) == [("a", 0), ("a", 1), ("b", 0)]
+    longer = chain_of({"a": 2, "x": 1}, {"b": 2, "y": 1}, {"z": 1, "c": 1})
+    assert over(longer, collect_state_dict(node)) == (
+        "source 0: 0 samples of the old order left, then 1 new sample; source 1: 1 sample of the old order left, then "
+        "1 new sample; source 2: epoch 0 begins, and is one of all 2 samples"
+    )
+    rest = [("b", 1), ("y", 0), ("z", 0), ("c", 0), ("x", 0)]
+    for taken in range(6):
+        assert list(islice(longer, taken)) == rest[:taken]
+        state = stated(collect_state_dict(longer))
+        restore_state_dict(again := chain_of({"a": 2, "x": 1}, {"b": 2, "y": 1}, {"z": 1, "c": 1}), state)
+        assert list(again) == rest[taken:]
+        assert list(again) == [("a", 0), ("a", 1), ("x", 0), ("b", 0), ("b", 1), ("y", 0), ("z", 0), ("c", 0)]
+        over(longer, collect_state_dict(node))
 
 
 def test_what_is_left_comes_in_the_old_order_and_then_what_is_new() -> None:
@@ -263,7 +348,6 @@ def test_what_cannot_go_on_says_so() -> None:
     refused(leaf(GROWN, rank=1, world_size=2), rank, "one of several ranks' own: merge")
     for kind in (
         lambda shards: LazyMixture(leaf(shards), leaf(A)),
-        lambda shards: LazyIteratorChain(leaf(shards), leaf(A)),
         lambda shards: LazyShuffler(leaf(shards), 4),
         lambda shards: LazyPrefetcher(leaf(shards), 4),
         lambda shards: LazyLengthBatcher(leaf(shards), max_tokens=4),

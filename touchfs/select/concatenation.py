@@ -18,7 +18,7 @@ from touchfs.dataset.samples import Positions, Samples, as_positions
 from touchfs.select.ids.names import open_file
 from touchfs.select.selection import AnySamples, Selection, position_of
 from touchfs.select.selector import Selector
-from touchfs.store.shard_lists import ShardList
+from touchfs.store.shard_lists import ShardList, joined
 
 
 class Concatenation:
@@ -47,8 +47,7 @@ class Concatenation:
         known = [each for each in lists if each is not None]
         if self.positions is not None or len(known) < len(lists):
             return None
-        shards = ((f"{number}:{name}", count) for number, part in enumerate(known) for name, count in part.shards)
-        return ShardList(known[0].what if known else "", tuple(shards))
+        return joined(known, known[0].what if known else "")
 
     @property
     def view(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -39,6 +39,12 @@ class ShardList:
 
 
 ALIKE = "?"
+
+
+def joined(lists: Sequence[ShardList], what: str) -> ShardList:
+    """Return the shards of several lists, one behind the other, each as one of its list."""
+    shards = ((f"{number}:{name}", count) for number, each in enumerate(lists) for name, count in each.shards)
+    return ShardList(what, tuple(shards))
 
 
 def lists_directory() -> str:

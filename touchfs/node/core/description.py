@@ -24,6 +24,30 @@ def describe(node: object) -> State:
     return {"node": kind_of(node), "config": config, "sources": list(map(describe, children_of(node)))}
 
 
+# What differs in the `config` of an order if its data have other shards. A window that was given as a size depends on
+# theirs.
+OF_DATA = ("length", "fingerprint", "window", "chunk")
+
+
+def without_data(description: Any) -> Any:
+    """Return what of a description, or of a list of them, is the same if the data have other shards."""
+    if isinstance(description, list):
+        return list(map(without_data, description))
+    if not isinstance(description, dict) or not isinstance(config := description.get("config"), dict):
+        return description
+    if "fingerprint" in config or "data" in config:
+        config = {name: without_data(value) for name, value in config.items() if name not in OF_DATA}
+    return {**description, "config": config, "sources": without_data(description.get("sources"))}
+
+
+def fingerprints_of(config: State, sources: Iterable[Any] = ()) -> list[Any]:
+    """Return the fingerprints of the data in the `config` of an order, of a chain over described `sources`, too."""
+    if "fingerprint" in config:
+        return [config["fingerprint"]]
+    below = config.get("data", sources)
+    return [found for each in below for found in fingerprints_of(each["config"], each["sources"])]
+
+
 def take_described_seeds(node: object, description: Saved) -> None:
     """Replace the drawn seeds of a graph by those in a description of it."""
     node = recorded(node)

@@ -68,6 +68,19 @@ def extended(source: Any, saved: Saved) -> State:
     raise UsageError(f"{saved.where}: a {kind_of(source)} cannot go on over a dataset with other shards")
 
 
+def end_of_pass(source: Any, saved: Saved) -> State:
+    """Return the state of a child at the end of the epoch before `saved` (`PairNode.end_of_pass`). Raises UsageError."""
+    return source.recorded.end_of_pass(saved) if isinstance(source, PairNode) else extended(source, saved)
+
+
+def epoch_before(saved: Saved) -> int:
+    """Return the epoch before that of a state. Raises FormatError if there is none."""
+    epoch = saved.integer("epoch")
+    if not epoch:
+        raise FormatError(f"{saved.where} is at the start of the first epoch: the state is damaged")
+    return epoch - 1
+
+
 def obstacle(source: object) -> str | None:
     """Return why the graph from a node down cannot be saved, or None if it can. Works for nodes of any kind.
 

@@ -130,12 +130,19 @@ class PairNode(IteratorNode, ABC):
         """
         raise UsageError(
             f"{saved.where}: a {kind_of(self)} cannot go on over a dataset with other shards: datasets, shuffled, "
-            "filtered and mapped, can"
+            "filtered, mapped, chained and mixed, can"
         )
+
+    def end_of_pass(self, saved: Saved) -> State:
+        """Return the state of the end of the epoch before `saved`, which is the start of one, over any shards.
+
+        Raises UsageError for nodes without such states, by default all.
+        """
+        return PairNode.extended(self, saved)
 
     def goes_on_with_other(self, name: str) -> bool:
         """Return True if `extended` may go on where the field `name` of `config` differs."""
-        return name in ("length", "fingerprint") and self.config().get("fingerprint") is not None
+        return False
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.

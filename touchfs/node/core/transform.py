@@ -6,7 +6,7 @@ from typing import Any
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
-from touchfs.node.core.foreign import begin, is_indexed, maker, obstacle
+from touchfs.node.core.foreign import begin, end_of_pass, epoch_before, is_indexed, maker, obstacle
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import kind_of, resolve_iterator_source, supports_graph_restore
 from touchfs.node.core.lhotse_names import also_named
@@ -34,6 +34,10 @@ class TransformNode(PairNode):
 
     def make(self, token: Token) -> Any:
         return maker(self.source)(token)
+
+    def end_of_pass(self, saved: Saved) -> State:
+        source = end_of_pass(self.source, saved.child("source"))
+        return {**saved.fields(), "epoch": epoch_before(saved), "source": source}
 
 
 class BufferingNode(TransformNode):

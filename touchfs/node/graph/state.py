@@ -56,9 +56,16 @@ def extended_state(node: IteratorNode, state: State) -> State:
 
 def say_growth(state: State) -> str:
     """Return what comes after a state from `extended_state`, in one line."""
-    inner = state["state"]
+    return _say_growth(state["state"])
+
+
+def _say_growth(inner: State) -> str:
     while isinstance(inner.get("source"), dict):
         inner = inner["source"]
+    if "sources" in inner:
+        has_come = [source["epoch"] > inner["epoch"] for source in inner["sources"]]
+        said = {i: _say_growth(source) for i, source in enumerate(inner["sources"]) if not has_come[i]}
+        return "; ".join(f"source {i}: {text}" for i, text in said.items())
     if inner["config"].get("order") == "mixture":
         return "what has come of the mixture stays, and it goes on by the weights that hold from here on"
     stages, has_begun = inner.get("stages"), inner.get("position")

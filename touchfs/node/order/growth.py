@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,21 @@ from touchfs.store.shard_lists import ALIKE, ShardList
 
 GROWN = "grown"
 
+# Of the data that an order is over: of several, one behind the other, if it is a chain's.
+Fingerprints: TypeAlias = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Grown:
     """A stage of an epoch: from here on it goes over another dataset.
 
-    Before it is an order of `length` samples, in a `window` if not None, of the data with this `fingerprint`. Of what
+    Before it is an order of `length` samples, in a `window` if not None, of the data with these `fingerprints`. Of what
     was left there, the `left` samples that still exist come first, and then the `new` ones. `lost` came in no pass.
     """
 
     length: int
     window: int | None
-    fingerprint: str
+    fingerprints: Fingerprints
     left: int
     new: int
     lost: int
@@ -44,7 +47,9 @@ class Grown:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as a state holds them."""
-        return {"kind": GROWN, **asdict(self)}
+        (one, *others) = self.fingerprints
+        fields = {name: getattr(self, name) for name in ("length", "window", "left", "new", "lost")}
+        return {"kind": GROWN, "fingerprint": [one, *others] if others else one, **fields}
 
     def __str__(self) -> str:
         text = f"{counted(self.left, 'sample')} of the old order left, then {counted(self.new, 'new sample')}"
@@ -53,13 +58,15 @@ class Grown:
 
 def read_grown(saved: Saved) -> Grown:
     """Read the stage from a state. Raises FormatError."""
-    window, fingerprint = saved.get("window"), saved.get("fingerprint")
-    if not isinstance(fingerprint, str):
+    window, fingerprints = saved.get("window"), saved.get("fingerprint")
+    if isinstance(fingerprints, str):
+        fingerprints = [fingerprints]
+    if not isinstance(fingerprints, list) or not fingerprints or any(type(each) is not str for each in fingerprints):
         raise FormatError(f"{saved.where} names no data: the state is damaged")
     return Grown(
         saved.integer("length"),
         None if window is None else max(saved.integer("window"), 1),
-        fingerprint,
+        tuple(fingerprints),
         saved.integer("left"),
         saved.integer("new"),
         saved.integer("lost"),

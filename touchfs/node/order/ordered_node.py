@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.token import State, Token
+from touchfs.node.core.description import OF_DATA, fingerprints_of, without_data
+from touchfs.node.core.foreign import epoch_before
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.order.batches import BATCHES
 from touchfs.node.order.epoch import AnyStage, Epoch, GrownEpoch, LeftByRanks, ordinals_of, read_stages, size_after
-from touchfs.node.order.growth import Grown, Move
+from touchfs.node.order.growth import Fingerprints, Grown, Move
 from touchfs.node.order.merge import merge_positions
 from touchfs.node.order.order import Order
 from touchfs.node.order.partition import KEEP
@@ -26,13 +28,11 @@ from touchfs.node.order.partitioned_node import PartitionedNode
 from touchfs.node.order.remainder import Remainder, Stage
 from touchfs.node.order.windowed import Window
 from touchfs.posix.bounded_cache import BoundedCache
-from touchfs.store.shard_lists import ShardList, known_list
+from touchfs.store.shard_lists import ShardList, joined, known_list
 
-# What differs in `config` if the data have other shards. A window that was given as a size depends on theirs.
-_OF_DATA = ("length", "fingerprint", "window", "chunk")
 _DAMAGED = "the state does not fit the shards that it is over: one of both is damaged"
 # By the fingerprints of both datasets. A move takes some milliseconds and a megabyte for 10,000 shards.
-_MOVES: BoundedCache[tuple[str, str], Move] = BoundedCache(8)
+_MOVES: BoundedCache[tuple[Fingerprints, Fingerprints], Move] = BoundedCache(8)
 
 
 class OrderedNode(PartitionedNode):
@@ -70,10 +70,18 @@ class OrderedNode(PartitionedNode):
     def ordinal_of(self, token: Token) -> int:
         """Return the ordinal of a token."""
 
+    def datasets(self) -> list[OrderedNode]:
+        """Return the nodes of the datasets whose samples the ordinals are, one behind the other; none of other items.
+        """
+        return [self] if "fingerprint" in self.config() else []
+
     @property
     def can_grow(self) -> bool:
-        """True if states go on over other shards: if this is over one dataset, and its items are the dataset's."""
-        return "fingerprint" in self.config()
+        """True if states go on over other shards."""
+        return bool(self.datasets())
+
+    def goes_on_with_other(self, name: str) -> bool:
+        return name in ("length", "fingerprint", "data") and self.can_grow and all(fingerprints_of(self.config()))
 
     def shard_list(self) -> ShardList | None:
         """Return the shards of the data; None where nothing says which they are."""
@@ -105,21 +113,25 @@ class OrderedNode(PartitionedNode):
         return replace(self.order, size=data.length, window=window)
 
     def _go_on(self, left: Epoch, before: Grown, now: Grown | None, epoch: int) -> GrownEpoch:
-        here = str(self.config().get("fingerprint")) if now is None else now.fingerprint
+        here = tuple(map(str, fingerprints_of(self.config()))) if now is None else now.fingerprints
 
         def make() -> Move:
-            shards = self.shard_list() if now is None else known_list(now.fingerprint)
-            if shards is None:
-                raise UsageError(
-                    f"nothing says which shards the items of this {kind_of(self)} are of, as where they were chosen by "
-                    "position: its states go on over the same items only"
-                )
-            return Move(known_list(before.fingerprint), shards)
+            shards = self._shards() if now is None else _known(now.fingerprints)
+            return Move(_known(before.fingerprints), shards)
 
-        move, order = _MOVES.get((before.fingerprint, here), make), self._order_over(now, epoch)
+        move, order = _MOVES.get((before.fingerprints, here), make), self._order_over(now, epoch)
         if (move.kept.size + move.lost.size, move.moved.size + move.new.size) != (before.length, order.size):
             raise FormatError(_DAMAGED)
         return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
+
+    def _shards(self) -> ShardList:
+        lists = [node.shard_list() for node in self.datasets()]
+        if not all(lists):
+            raise UsageError(
+                f"nothing says which shards the items of this {kind_of(self)} are of, as where they were chosen by "
+                "position: its states go on over the same items only"
+            )
+        return _as_one([each for each in lists if each is not None])
 
     def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
         """Return fields for a state at a position of what stages left of an epoch, by which it is restored at once."""
@@ -130,7 +142,7 @@ class OrderedNode(PartitionedNode):
 
     def advanced(self, saved: Saved, count: int) -> State:
         """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
-        self._check(saved, _OF_DATA)
+        self._check(saved, (*OF_DATA, "data"))
         size = size_after(saved.child("config").integer("length"), read_stages(saved))
         part, own = self.order.partition.resumed(saved, size)
         if own + count > part.count(size):
@@ -141,13 +153,16 @@ class OrderedNode(PartitionedNode):
         if not self.can_grow:
             is_same = self.has_order and saved.child("config").fields() == self.config()
             return saved.fields() if is_same else super().extended(saved)
-        self._check(saved, _OF_DATA)
+        self._check(saved, (*OF_DATA, "data"))
         here = self.config()  # with the seed of the state, if one was drawn
         config, epoch = saved.child("config"), saved.integer("epoch")
-        if config.fields() == here:
+        there = config.fields()
+        if there == here:
             return saved.fields()
-        fingerprint, window = config.fields().get("fingerprint"), config.fields().get("window")
-        if not isinstance(fingerprint, str):
+        if without_data(there.get("data")) != without_data(here.get("data")):
+            self._check(saved, OF_DATA)  # or refuse it
+        fingerprints = fingerprints_of(there)
+        if not all(type(each) is str for each in fingerprints):
             raise UsageError(
                 f"{saved.where} does not say which shards it is over, as states of datasets do: it goes on over the "
                 "same items only"
@@ -158,12 +173,19 @@ class OrderedNode(PartitionedNode):
         if position := merged.integer("position", size_after(length, stages)):
             stages.append(Stage("stride", KEEP, (position,)))
         if stages:  # else nothing has come, and the epoch is one of all data
-            data = Grown(length, window, fingerprint, 0, 0, 0)
+            data = Grown(length, there.get("window"), tuple(fingerprints), 0, 0, 0)
             grown = self._go_on(self.left_of(epoch, stages, data), data, None, epoch)
             new = grown.size - grown.old_left
             stages.append(replace(data, left=grown.old_left, new=new, lost=grown.lost))
         all_stages = [stage.as_json() for stage in stages]
         return {**state, "config": here, "position": 0, "partition": None, "stages": all_stages}
+
+    def end_of_pass(self, saved: Saved) -> State:
+        state, length = merged_of_ranks(self, saved), saved.child("config").integer("length")
+        if read_stages(Saved(state)) or state["position"]:
+            raise FormatError(f"{saved.where} is not at the start of an epoch: the state is damaged")
+        stages = [Stage("stride", KEEP, (length,)).as_json()]
+        return {**state, "epoch": epoch_before(saved), "partition": None, "stages": stages}
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
         """Return the token of an ordinal in an epoch, for a global shuffle above.
@@ -208,6 +230,14 @@ class OrderedNode(PartitionedNode):
     def __len__(self) -> int:
         """Return how many ordinals this rank visits in an epoch."""
         return self.order.count()
+
+
+def _known(fingerprints: Fingerprints) -> ShardList:
+    return _as_one(list(map(known_list, fingerprints)))
+
+
+def _as_one(lists: list[ShardList]) -> ShardList:
+    return lists[0] if len(lists) == 1 else joined(lists, " and ".join(each.what for each in lists))
 
 
 def merged_of_ranks(node: OrderedNode, saved: Saved) -> State:

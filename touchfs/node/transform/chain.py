@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
-from touchfs.node.core.foreign import begin, count_ordinals, locate, maker
+from touchfs.node.core.foreign import begin, count_ordinals, end_of_pass, epoch_before, extended, locate, maker
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.ranks import Ranks
@@ -106,6 +106,11 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         shuffled = {**self.order.config(), "data": list(map(describe, self.described()))} if self.shuffle_iters else {}
         return config | shuffled
 
+    def datasets(self) -> list[OrderedNode]:
+        nodes = [below_maps(source) for source in self.sources]
+        parts = [node.datasets() if isinstance(node, OrderedNode) else [] for node in nodes]
+        return list(chain.from_iterable(parts)) if all(parts) else []
+
     def described(self) -> list[Any]:
         # In a global shuffle a state does not contain the sources' states, so `config` must identify the sources.
         return self.sources if self.shuffle_iters else []
@@ -124,8 +129,40 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
             return super().merge(ranks)
         ranks.refuse_lock_step()
         sources = ranks.sources()
-        current = min(state.integer("current", len(sources)) for state in ranks.in_epoch())
-        return {"current": current, "sources": sources}
+        firsts, currents = zip(*(_place_in(state, len(sources)) for state in ranks.in_epoch()), strict=True)
+        if len(set(firsts)) > 1:
+            raise UsageError(f"{ranks.where}: the ranks resumed from different states")
+        return {"current": min(currents), "sources": sources, **_first(firsts[0])}
+
+    def extended(self, saved: Saved) -> State:
+        """Return a state in which each source goes on as it would alone, and what is new of those that have ended comes
+        behind the last one.
+        """
+        if self.shuffle_iters:
+            return super().extended(saved)
+        self._check(saved)
+        count = len(self.sources)
+        first, current, states = *_place_in(saved, count), saved.children("sources", count)
+        turns = [(first + turn) % count for turn in range(count)]
+        ended, ends = turns[:current], {}
+        for index in ended:
+            end = end_of_pass(self.sources[index], states[index])
+            ends[index] = end, extended(self.sources[index], Saved(end, states[index].where))
+        sources = [
+            state.fields() if index in ends else extended(self.sources[index], state)
+            for index, state in enumerate(states)
+        ]
+        if all(end == after for end, after in ends.values()):
+            return {**saved.fields(), "sources": sources}
+        for index, (_, after) in ends.items():
+            sources[index] = after
+        fields = {name: value for name, value in saved.fields().items() if name != "first"}
+        return {**fields, "sources": sources, "current": 0, **_first((first + current) % count)}
+
+    def end_of_pass(self, saved: Saved) -> State:
+        if self.shuffle_iters:
+            return super().end_of_pass(saved)
+        return {**saved.fields(), "epoch": epoch_before(saved), "current": len(self.sources)}
 
     def for_worker(self, worker: int, workers: int) -> Self | None:
         return super().for_worker(worker, workers) if self.shuffle_iters else None
@@ -143,9 +180,12 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
 
 
 class ChainIteration(Iteration):
-    """The sources before `current` have ended, and their states are those of their next epochs."""
+    """Sources take turns from number `first` on, and `current` of them have ended: their states are those of their next
+    epochs.
+    """
 
     node: LazyIteratorChain
+    current: int
 
     def __init__(self, node: LazyIteratorChain, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch)
@@ -153,17 +193,31 @@ class ChainIteration(Iteration):
             begin(source, epoch, state)
             for source, state in zip(node.sources, saved.children("sources", len(node.sources)), strict=True)
         ]
-        self.current = saved.integer("current", len(self.sources))
+        self.first, self.current = _place_in(saved, len(self.sources))
 
     def walk(self) -> Iterator[Pair]:
-        for index in range(self.current, len(self.sources)):
-            self.current = index
+        for self.current in range(self.current, len(self.sources)):
+            index = (self.first + self.current) % len(self.sources)
             for token, make in self.sources[index].pairs:
                 yield None if token is None else (index, token), make
         self.current = len(self.sources)
 
     def position(self) -> State:
-        return {"current": self.current, "sources": [source.state() for source in self.sources]}
+        return {
+            "current": self.current,
+            "sources": [source.state() for source in self.sources],
+            **_first(self.first),
+        }
+
+
+def _place_in(saved: Saved, sources: int) -> tuple[int, int]:
+    """Return the source that a pass began with, other than the first one if the data have grown, and how many ended."""
+    first = saved.integer("first", sources - 1) if saved.has("first") else 0
+    return first, saved.integer("current", sources)
+
+
+def _first(first: int) -> State:
+    return {"first": first} if first else {}
 
 
 def _size(source: Any) -> int:

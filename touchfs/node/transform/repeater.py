@@ -65,6 +65,9 @@ class LazyRepeater(TransformNode):
     def extended(self, saved: Saved) -> State:
         return {**saved.fields(), "source": extended(self.source, saved.child("source"))}
 
+    def end_of_pass(self, saved: Saved) -> State:
+        return {**super().end_of_pass(saved), "repeat": (self.times or 1) - 1}
+
     def relocate(self, state: State, token: Token) -> State:
         return {**state, "source": self.source.relocate(state["source"], token)}
 
