@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import platformdirs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -242,6 +243,12 @@ def test_ctrl_c(tmp_path: Path) -> None:
 def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Scratch.configured() == Scratch(str(tmp_path / "touchfs/scratch"), None)
+    with monkeypatch.context() as once:  # reads ask for it, so its place is found once
+        once.setattr(platformdirs, "user_cache_dir", None)
+        assert Scratch.configured() == Scratch(str(tmp_path / "touchfs/scratch"), None)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert Scratch.configured() == Scratch(str(tmp_path / "home/.cache/touchfs/scratch"), None)
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "x"))
     monkeypatch.setenv(SIZE_VARIABLE, "1.5G")
     assert Scratch.configured() == Scratch(str(tmp_path / "x"), 1_500_000_000)

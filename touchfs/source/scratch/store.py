@@ -78,7 +78,7 @@ class Scratch:
         Raises UsageError for a bad size, and SourceError for a lower store that is missing or not trusted.
         """
         directory, size = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SIZE_VARIABLE)
-        directory = directory or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
+        directory = directory or _default(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
         lower = os.environ.get(LOWER_VARIABLE)
         return _scratch(_absolute(directory), size or "", lower and _absolute(lower))
 
@@ -104,10 +104,11 @@ class Scratch:
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
         with converted_errors(self.directory):
-            descriptor = open_complete(self.path(name))
+            path = self.path(name)
+            descriptor = open_complete(path)
             if descriptor is None:
                 return None
-            file = ScratchFile(self.path(name), descriptor)
+            file = ScratchFile(path, descriptor)
             # An exclusive holder is about to unlink it, so this wait is short.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             return file if file.exists else None
@@ -256,6 +257,12 @@ def _scratch(directory: str, size: str, lower: str | None) -> Scratch:
             message = f"{error.strerror}; --lower-scratch-dir names the lower scratch store"
             raise SourceError(message, path=lower) from error
     return Scratch(os.path.normpath(directory), limit, lower or None)
+
+
+@lru_cache(maxsize=16)
+def _default(*_environment: str | None) -> str:
+    """The directory of the store where none is named, which depends on these variables."""
+    return os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
 
 
 def _absolute(path: str) -> str:
