@@ -1,13 +1,17 @@
 """The pages of `touchfs serve` in a real browser: complete, quiet, readable, and harmless whatever the data are."""
 
 import json
+import os
 
 import pytest
 from browser import COLOURS, check_page, colours
 from served_pages import tone
 from tars import write_tar
-from tree_servers import serving
+from tree_servers import in_this_process, serving
 from waiting import wait_until
+
+from touchfs.indexing import open_dataset
+from touchfs.pages import listing
 
 pytestmark = pytest.mark.variant
 
@@ -116,6 +120,66 @@ def test_a_bar_leads_to_what_it_counts(browser, served):
     browser.run("document.querySelector('.bars a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
     wait_until(lambda: "where=duration" in browser.driver.current_url)
     assert browser.run("return document.querySelectorAll('a.row').length") >= 1
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """The URL of a search over 80 samples, each request of which looks at one. It finds every second one."""
+    monkeypatch.setattr(listing, "_SEARCH_SECONDS", 0.0)
+    files = {}
+    for number in range(80):
+        files[f"{number:02}{EVIL.replace('/', '')}.txt"] = f"{('even', 'odd')[number % 2]} {EVIL}".encode()
+    files["z.wav"] = tone(1.0)
+    with in_this_process(open_dataset(os.fspath(write_tar(tmp_path / "s.tar", files)), in_place=True)) as port:
+        yield f"http://127.0.0.1:{port}/-/samples?where=key+%3D%3D+%22z%22+or+text+contains+%22odd%22"
+
+
+def keys_of(browser):
+    return [row.text[:2] for row in browser.driver.find_elements("css selector", "a.row")]
+
+
+def wait_for_state(browser, state):
+    wait_until(lambda: browser.run("return document.getElementById('state').textContent") == f" · {state}")
+
+
+def test_a_search_goes_on_by_itself(browser, searched):
+    """All that is found is in order, once, and it is text."""
+    browser.look()
+    browser.open(searched)
+    wait_for_state(browser, "all searched")
+    assert keys_of(browser) == [*(f"{number:02}" for number in range(1, 80, 2)), "z"]
+    told = browser.run("return document.getElementById('told').textContent")
+    assert told.startswith("41 found in 1 – 81 of 81 · all searched")
+    assert not browser.run("return document.querySelector('[onx], main script, main style, progress, #following')")
+    browser.run("for (const image of document.images) image.loading = 'eager'")
+    wait_until(lambda: browser.run("return [...document.images].every(image => image.complete && image.naturalWidth)"))
+    assert not browser.console()
+    asked = [url for url in browser.requests() if "from=" in url]
+    assert len(asked) == len({*asked}) == 80
+
+
+def test_a_search_ends_when_nobody_looks(browser, searched):
+    browser.look()
+    browser.open(searched)
+    searching = "document.getElementById('told').dataset.searched"
+    wait_until(lambda: int(browser.run(f"return {searching}")) > 3)
+    browser.run("document.getElementById('stop').click()")
+    browser.requests()
+    stopped = browser.run(f"return new Promise(done => setTimeout(() => done({searching}), 500))")
+    assert browser.run(f"return {searching}") == stopped
+    assert len([url for url in browser.requests() if "from=" in url]) <= 1
+    browser.run("document.getElementById('stop').click()")
+    wait_until(lambda: int(browser.run(f"return {searching}")) > int(stopped))
+    browser.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    hidden = browser.run(f"return new Promise(done => setTimeout(() => done({searching}), 500))")
+    assert browser.run(f"return new Promise(done => setTimeout(() => done({searching}), 500))") == hidden
+    browser.run("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    wait_for_state(browser, "all searched")
+    assert len(keys_of(browser)) == 41
+
+
+def test_a_search_can_be_looked_at(browser, searched, tmp_path):
+    check_page(browser, searched, tmp_path, lambda url: url.startswith(searched.partition("-/")[0]))
 
 
 def test_without_scripts(browser, served):

@@ -3,19 +3,26 @@
 import io
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
+from time import monotonic
 from urllib.parse import quote
 
 import pytest
 from PIL import Image
 from served_pages import AtPort, page, tone, values
 from tars import write_tar
-from tree_servers import in_this_process, serving
+from tree_servers import application_of, in_this_process, serving
 from waiting import wait_until
 
-from touchfs.indexing import open_dataset
+from touchfs.indexing import list_dataset, open_dataset
 from touchfs.pages import listing
+from touchfs.pages.counted import CountedDataset
 from touchfs.pages.listing import Lists
+from touchfs.select.facts import SampleFacts
+from touchfs.select.ids.names import give
+from touchfs.serve.explorer import SEARCHES, WAITING
 
 
 def picture(width, height, form="PNG"):
@@ -138,6 +145,76 @@ def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):
         assert shown.searched > first
         first, pages = shown.searched if shown.following else 0, pages + 1
     assert pages > 20 and len(found) == len({*found}) == 40
+
+
+def test_a_search_goes_on_from_link_to_link(server, monkeypatch):
+    """Each request looks at one sample. A page says how far it has come, and has a script that goes on."""
+    monkeypatch.setattr(listing, "_SEARCH_SECONDS", 0.0)
+    found, pages = walked(server, "/-/samples?where=at+%3C+3&from=100")
+    assert (found, pages) == (["1-000", "1-001", "1-002"], 140)
+    parsed = page(server, "/-/samples?where=at+%3C+3&from=120")
+    assert "1 found in 121 – 121 of 240" in parsed.text
+    assert parsed.all("progress")[0] == {"id": "progress", "max": "240", "value": "121", "aria-label": "Searched"}
+    scripts = [each["src"].rpartition("/")[2] for each in parsed.all("script")]
+    assert scripts == ["player.js", "search.js"] and parsed.all("a", id="following")
+    parsed = page(server, "/-/samples?where=at+%3C+3&from=239")
+    assert len(parsed.all("script")) == 1 and not parsed.all("progress")
+
+
+def test_a_search_for_keys_looks_at_many_together(tmp_path, monkeypatch):
+    """It reads nothing but keys. All are looked at once, whatever the time allows."""
+    write_tar(tmp_path / "d.tar", {f"{number:04}.txt": b"" for number in range(500)})
+    (tmp_path / "ids.txt").write_text("".join(f"{number:04}\n" for number in range(0, 500, 3)))
+    monkeypatch.setenv("TOUCHFS_IDS", "")
+    give([f"third={tmp_path}/ids.txt"])
+    monkeypatch.setattr(SampleFacts, "records", None)
+    lists = Lists(open_dataset(os.fspath(tmp_path / "d.tar"), in_place=True))
+    ticks = count()
+    for clock in (monotonic, lambda: next(ticks) / 5):
+        first, found, pages = 0, [], 0
+        while pages == 0 or first:
+            shown = lists.page(where="key in @third", first=first, clock=clock)
+            found += [row.key for row in shown.rows]
+            first, pages = shown.searched if shown.following else 0, pages + 1
+        assert found == [f"{number:04}" for number in range(0, 500, 3)]
+
+
+def test_a_search_begins_again_if_places_have_moved(tmp_path, monkeypatch):
+    """An earlier shard is indexed between two pages: what was found is not all, and what comes was seen."""
+    monkeypatch.setattr(listing, "_SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(CountedDataset, "_begin", lambda self: None)
+    for name in "ab":
+        write_tar(tmp_path / f"{name}.tar", {f"{name}{number}.txt": b"" for number in range(3)})
+    dataset = list_dataset(os.fspath(tmp_path), in_place=True)
+    with in_this_process(dataset) as port:
+        server = AtPort(port)
+        server.ask("/shards/b/")
+        begun = values(server, "/-/samples?where=size.txt+%3D%3D+0")
+        assert (begun["rows"][0]["key"], begun["remark"]) == ("b0", "1 of 2 shards are indexed")
+        server.ask("/shards/a/")
+        again = values(server, "/" + begun["following"])
+        assert (again["first"], again["rows"][0]["key"]) == (0, "a0") and "begins again" in again["remark"]
+        assert walked(server, "/" + again["following"])[0] == ["a1", "a2", "b0", "b1", "b2"]
+
+
+def test_few_search_at_a_time(numbers):
+    """Others wait for their turn, and no more than that. Files and plain lists do not wait."""
+    application = application_of(numbers)
+    turns, search = application.explorer.searches, "/-/samples?where=at+%3C+3"
+    turns.seconds = 20.0
+    clients = SEARCHES + WAITING
+    with in_this_process(numbers, 64, application) as port, ThreadPoolExecutor(clients) as pool, ExitStack() as taken:
+        server = AtPort(port)
+        for _ in range(SEARCHES):
+            taken.enter_context(turns.turn())
+        waiting = [pool.submit(server.ask, search) for _ in range(WAITING)]
+        wait_until(lambda: turns.waiting == WAITING)
+        refused = server.ask(search)
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        assert server.ask("/-/samples").status == server.ask("/shards/0/0-001.txt").status == 200
+        assert not any(each.done() for each in waiting)
+        taken.close()
+        assert {each.result(60).status for each in waiting} == {200}
 
 
 @pytest.mark.parametrize(

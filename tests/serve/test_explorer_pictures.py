@@ -53,18 +53,18 @@ def test_the_width_of_a_picture_has_bounds(running, width):
 def test_files_are_served_while_pictures_wait(running, monkeypatch):
     """Both places are taken, and as many wait as may."""
     server, drawn = running
-    monkeypatch.setattr(pictures, "WAIT_SECONDS", 20.0)
-    with drawn.slots, drawn.slots, ThreadPoolExecutor(pictures.WAITING) as pool:
+    monkeypatch.setattr(drawn.turns, "seconds", 20.0)
+    with drawn.turns.slots, drawn.turns.slots, ThreadPoolExecutor(pictures.WAITING) as pool:
         waiting = [pool.submit(server.ask, WAVE.format(number)) for number in range(pictures.WAITING)]
-        wait_until(lambda: drawn.waiting == pictures.WAITING)
+        wait_until(lambda: drawn.turns.waiting == pictures.WAITING)
         refused = server.ask(WAVE.format(39))
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
         for number in range(200):
             assert server.ask(f"/shards/t/a{number % 40}.wav").status == 200
         assert not any(each.done() for each in waiting)
-        drawn.slots.release()
+        drawn.turns.slots.release()
         assert {each.result(60).status for each in waiting} == {200}
-        drawn.slots.acquire()
+        drawn.turns.slots.acquire()
 
 
 @pytest.mark.parametrize("data", [b"", b"RIFF no wav"])
@@ -78,8 +78,8 @@ def test_a_damaged_recording_is_no_mistake_of_the_server(tmp_path, data, caplog)
 
 def test_who_waits_too_long_is_told_when_to_come_again(running, monkeypatch):
     server, drawn = running
-    monkeypatch.setattr(pictures, "WAIT_SECONDS", 0.05)
-    with drawn.slots, drawn.slots:
+    monkeypatch.setattr(drawn.turns, "seconds", 0.05)
+    with drawn.turns.slots, drawn.turns.slots:
         got = server.ask(WAVE.format(3))
         assert (got.status, got.headers["Retry-After"]) == (503, "5")
     assert server.ask(WAVE.format(3)).status == 200

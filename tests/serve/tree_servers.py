@@ -52,10 +52,14 @@ def ask(port, path="/", method="GET", body=None, **headers):
         connection.close()
 
 
+def application_of(dataset: Dataset) -> Application:
+    return Application(ServedTree(dataset), HttpAccess("localhost", None))
+
+
 @contextmanager
-def in_this_process(dataset: Dataset, answers: int = ANSWERS) -> Iterator[int]:
+def in_this_process(dataset: Dataset, answers: int = ANSWERS, application: Application | None = None) -> Iterator[int]:
     """The port of a server of this process, so that a test can set its limits."""
-    application = Application(ServedTree(dataset), HttpAccess("localhost", None))
+    application = application or application_of(dataset)
     server = TreeServer(ServeAddress("localhost", "127.0.0.1", 0), application, answers)
     thread = threading.Thread(target=server.serve)
     thread.start()

@@ -36,9 +36,10 @@ class LinkedSample:
 class SampleList:
     """Samples of a dataset: `total` ones, of which those from `first` on are listed, in an order.
 
-    With a filter, `searched` is the place in the order up to which samples were looked at. `following` and `previous`
-    are URLs, or "". `problem` is what is wrong with the filter, `column` the place of that, from 0. `sources` are what
-    lists can be of, `sorts` the facts that this one can be sorted by, and `fields` those that its filter can name.
+    With a filter, `searched` is the place in the order up to which samples were looked at, and `is_unfinished` says
+    that the time was over before there were enough. `following` and `previous` are URLs, or "". `problem` is what is
+    wrong with the filter, `column` the place of that, from 0. `sources` are what lists can be of, `sorts` the facts
+    that this one can be sorted by, and `fields` those that its filter can name.
     """
 
     of: str
@@ -57,6 +58,7 @@ class SampleList:
     sources: Sequence[str] = ()
     sorts: Sequence[str] = ()
     fields: Sequence[str] = ()
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from touchfs.explore.html import environment, markup, section, style_sheet
 from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, list_url
 
 _FILES = os.path.join(os.path.dirname(__file__), "static")
-_NAMES = ("icon.svg", "player.js", "served.css")
+_NAMES = ("icon.svg", "player.js", "search.js", "served.css")
 _PLACES = (("Overview", ""), ("Samples", f"{OWN}samples"), ("Files", "?list"), ("Errors", f"{OWN}errors"))
 
 

@@ -73,22 +73,28 @@ class CountedDataset:
         return known
 
     def samples(
-        self, of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0
+        self, of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0, known: int = 0
     ) -> SampleList:
-        """A list of its samples, as far as they are known. Raises as `Lists.page`."""
+        """A list of its samples, as far as they are known. A search of `known` shards begins again if these are not
+        all that are known by now: places are others then. Raises as `Lists.page`.
+        """
         overview, lists = self._looked()
         if not overview.is_whole and self._cards[0] != len(overview.shards):
             self._begin()  # which indexes small datasets
             if not overview.shards:
                 self._done.wait(_FIRST_SECONDS)
                 overview, lists = self._looked()
+        begins_again = known not in (0, len(overview.shards))
         with self._page_is_made():
-            found = lists.page(of, where, sort, seed, first)
-        found = replace(found, sources=self._sources(overview, of))
-        if overview.is_whole:
-            return found
-        known = f"{len(overview.shards):,} of {overview.wanted:,} shards are indexed"
-        return replace(found, remark=f"{found.remark} · {known}" if found.remark else known)
+            found = lists.page(of, where, sort, seed, 0 if begins_again else first)
+        remarks = [found.remark] if found.remark else []
+        if begins_again:
+            remarks.append("more shards are indexed now, so the search begins again")
+        if not overview.is_whole:
+            remarks.append(f"{len(overview.shards):,} of {overview.wanted:,} shards are indexed")
+            if where and found.following:
+                found = replace(found, following=f"{found.following}&known={len(overview.shards)}")
+        return replace(found, sources=self._sources(overview, of), remark=" · ".join(remarks))
 
     def beside(self, of: str, where: str, sort: str, seed: int, place: int) -> tuple[str, str]:
         """The URLs of the samples beside a place of a list. Raises as `Lists.beside`."""

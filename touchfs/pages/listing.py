@@ -34,6 +34,7 @@ from touchfs.explore.recordings import format_seconds
 from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.pages.offered import fields_of, sorts_of
+from touchfs.pages.search import Order, Search, walk
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.select.expression import Where, parse_where, spell_field
 from touchfs.select.facts import SampleFacts
@@ -47,12 +48,9 @@ _SEARCH_SECONDS = 0.3
 # Samples of a sorted list. Deeper ones are found by a filter.
 _SORTED = 10_000
 _TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
-# Samples whose places are computed together.
-_STEP = 64
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
 SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
-_Order = Callable[[int, int], NDArray[np.int64]]
 
 
 class Lists:
@@ -87,10 +85,10 @@ class Lists:
             shown = replace(shown, remark=f"of these {total:,}, which are sorted, a filter leaves fewer")
         if where:
             try:
-                return self._found(shown, samples, order, parse_where(where, open_given), asked, clock)
+                return self._found(shown, samples, order, parse_where(where, open_given), clock)
             except UsageError as error:
                 return replace(shown, problem=error.message, column=_column(where, error.offset))
-        rows = [_row(shown, samples, *each) for each in islice(_walk(order, total, first), ROWS)]
+        rows = [_row(shown, samples, *each) for each in islice(walk(order, total, first), ROWS)]
         previous = asked(max(first - ROWS, 0)) if first else ""
         following = asked(first + ROWS) if first + ROWS < total else ""
         return replace(shown, searched=first + len(rows), rows=rows, previous=previous, following=following)
@@ -108,7 +106,7 @@ class Lists:
 
         def found(step: int) -> str:
             until = clock() + _SEARCH_SECONDS / 2
-            for each, position in _walk(order, total, place + step, step):
+            for each, position in walk(order, total, place + step, step):
                 if wanted is None or any(map(wanted.matches, facts.records(position, position + 1))):
                     return in_list(sample_url(samples[position]), of, where, sort, seed, each)
                 if clock() >= until:
@@ -117,7 +115,7 @@ class Lists:
 
         return found(-1), found(1)
 
-    def _order(self, samples: AnySamples, of: str, sort: str, seed: int) -> tuple[_Order, int]:
+    def _order(self, samples: AnySamples, of: str, sort: str, seed: int) -> tuple[Order, int]:
         """A function from places to positions, and how many places there are."""
         total = len(samples)
         if sort == "stored":
@@ -131,42 +129,23 @@ class Lists:
         return lambda start, stop: positions[start:stop], len(positions)
 
     def _found(
-        self,
-        shown: SampleList,
-        samples: AnySamples,
-        order: _Order,
-        where: Where,
-        asked: Callable[..., str],
-        clock: Callable[[], float],
+        self, shown: SampleList, samples: AnySamples, order: Order, where: Where, clock: Callable[[], float]
     ) -> SampleList:
-        facts = SampleFacts(samples, {path[0] for path in where.fields})
-        place, until, rows = shown.first, clock() + _SEARCH_SECONDS, list[LinkedSample]()
-        absent = {path[0] for path in where.fields}
-        for each, position in _walk(order, shown.total, place):
-            place = each + 1
-            for record in facts.records(position, position + 1):
-                absent -= record.keys()
-                if where.matches(record):
-                    rows.append(_row(shown, samples, each, position))
-            if len(rows) == ROWS or clock() >= until:
-                break
-        following = asked(place) if place < shown.total else ""
-        remark = f"none of these has the field {', '.join(spell_field((name,)) for name in sorted(absent))}"
+        """The list with what a search finds in time, and the URL that goes on where it ends."""
+        search = Search(samples, where, shown.first)
+        found = search.found(order, shown.total, clock() + _SEARCH_SECONDS, clock, is_stored=shown.sort == "stored")
+        rows = [_row(shown, samples, *each) for each in islice(found, ROWS)]
+        place = search.place
+        following = list_url(shown.of, shown.where, shown.sort, shown.seed, place) if place < shown.total else ""
+        remark = f"none of these has the field {', '.join(spell_field((name,)) for name in sorted(search.absent))}"
         return replace(
             shown,
             searched=place,
             rows=rows,
             following=following,
-            remark=remark if absent and not rows and place > shown.first else shown.remark,
+            is_unfinished=bool(following) and len(rows) < ROWS,
+            remark=remark if search.absent and not rows and place > shown.first else shown.remark,
         )
-
-
-def _walk(order: _Order, total: int, place: int, step: int = 1) -> Iterator[tuple[int, int]]:
-    """The places of an order from one on, up or down, each with its position."""
-    while 0 <= place < total:
-        low, high = (place, min(place + _STEP, total)) if step > 0 else (max(place + 1 - _STEP, 0), place + 1)
-        yield from zip(range(low, high)[::step], order(low, high).tolist()[::step], strict=True)
-        place = high if step > 0 else low - 1
 
 
 def _row(shown: SampleList, samples: AnySamples, place: int, position: int) -> LinkedSample:

@@ -1,7 +1,7 @@
 """Pages for people: the URL of each, and its answer. All but the overview are below `/-/`, which no tree has.
 
 They are made in the thread of their request. What takes long is elsewhere: statistics are counted in a thread of their
-own, pictures are drawn by `Pictures`, and a filter has a third of a second.
+own, pictures are drawn by `Pictures`, and a filter has a third of a second, two at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import mimetypes
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -31,6 +32,7 @@ from touchfs.serve.files import answer_file
 from touchfs.serve.pictures import SVG_POLICY, TYPES, WIDEST, WIDTHS, Pictures, parse_picture
 from touchfs.serve.ranges import is_listed
 from touchfs.serve.served_tree import ServedTree
+from touchfs.serve.turns import Turns
 
 PLACE = f"/{OWN}"
 _LIST = "list"
@@ -40,6 +42,8 @@ _SOURCES = ("samples", "segments", "merged", "interleaved")
 _OF_LISTS = ("in", "where", "sort", "seed", "at")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
+# Searches at a time: more would only slow each other and all answers down.
+SEARCHES, WAITING, WAIT_SECONDS = 2, 32, 10.0
 _logger = logging.getLogger(__name__)
 
 
@@ -65,6 +69,7 @@ class Explorer:
         self._tree = tree
         self.pictures = Pictures(tree.dataset.limits)
         self._counted = CountedDataset(tree.dataset)
+        self.searches = Turns("searches are under way", SEARCHES, WAITING, WAIT_SECONDS)
 
     def answer(self, environ: dict[str, Any], is_gone: Callable[[], bool]) -> HttpAnswer:
         """The answer to a GET of a page. Raises Refusal, TouchfsError and ConnectionAbortedError."""
@@ -135,7 +140,9 @@ class Explorer:
 
     def _list(self, asked: dict[str, str], is_gone: Callable[[], bool]) -> SampleList:
         try:
-            return self._counted.samples(*self._order(asked, "of", is_gone), _number(asked, "from"))
+            order = self._order(asked, "of", is_gone)
+            with self.searches.turn() if order[1] else nullcontext():
+                return self._counted.samples(*order, _number(asked, "from"), _number(asked, "known"))
         except UsageError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
 
@@ -143,7 +150,8 @@ class Explorer:
         """The page of a sample with links to those beside it in the list that it was opened from."""
         order, place = self._order(asked, "in", is_gone), _number(asked, "at")
         try:
-            previous, following = self._counted.beside(*order, place)
+            with self.searches.turn() if order[1] else nullcontext():
+                previous, following = self._counted.beside(*order, place)
         except UsageError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
         return replace(page, previous=previous, following=following, list=list_url(*order, place))

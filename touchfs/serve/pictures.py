@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
 
 from touchfs.core.errors import FormatError, SourceError, UsageError
 from touchfs.core.extent import Buffer, Content
@@ -28,8 +26,8 @@ from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice
 from touchfs.picture.palette import PAPER
 from touchfs.picture.png import levels_png
-from touchfs.serve.answer import refusal
 from touchfs.serve.drawing import OPERATION, PROGRAM, as_wav
+from touchfs.serve.turns import Turns
 from touchfs.source.scratch.store import Scratch
 
 AT_ONCE, WAITING, WAIT_SECONDS = 2, 16, 10.0
@@ -57,11 +55,9 @@ class Pictures:
     """Draws pictures, two at a time."""
 
     def __init__(self, limits: Limits) -> None:
-        self.slots = threading.BoundedSemaphore(AT_ONCE)
+        self.turns = Turns("pictures are being drawn", AT_ONCE, WAITING, WAIT_SECONDS)
         self.pool = DecodePool(AT_ONCE, limits.decode_seconds)
         self._drawing = DecodePool(AT_ONCE, limits.decode_seconds, program=PROGRAM)
-        self.waiting = 0
-        self._lock = threading.Lock()
         self._limits = limits
 
     def etag(self, version: str, kind: str, width: int, *, is_night: bool) -> str:
@@ -85,27 +81,8 @@ class Pictures:
         with suppress(SourceError):  # without a place for it, it is drawn each time
             if (kept := scratch.kept(name)) is not None:
                 return kept
-        with self._turn():
+        with self.turns.turn():
             return bytes(scratch.kept_or_made(name, make))
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One of the slots for the block. Raises Refusal if none gets free in time, or too many wait already."""
-        if not self.slots.acquire(blocking=False):
-            with self._lock:
-                if self.waiting >= WAITING:
-                    raise _busy()
-                self.waiting += 1
-            try:
-                if not self.slots.acquire(timeout=WAIT_SECONDS):
-                    raise _busy()
-            finally:
-                with self._lock:
-                    self.waiting -= 1
-        try:
-            yield
-        finally:
-            self.slots.release()
 
     def _sound(self, content: Content, name: str, width: int) -> bytes:
         info = probe(content, self.pool)
@@ -128,12 +105,6 @@ class Pictures:
         if not isinstance(part, Map):
             raise UsageError("only an array of two dimensions or more is a picture")
         return levels_png(part.levels, PAPER)
-
-
-def _busy() -> Exception:
-    return refusal(
-        HTTPStatus.SERVICE_UNAVAILABLE, "too many pictures are being drawn: ask again", (("Retry-After", "5"),)
-    )
 
 
 def _name(*facts: str) -> str:
