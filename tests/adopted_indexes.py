@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import soundfile
+from tars import add
 
 
 class Place(NamedTuple):
@@ -104,7 +105,5 @@ def wav(samples: int) -> bytes:
 def write(path: Path, files: dict[str, bytes], form: int = tarfile.USTAR_FORMAT) -> Path:
     with tarfile.open(path, "w", format=form) as tar:
         for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+            add(tar, name, data)
     return path

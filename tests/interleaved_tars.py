@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from tars import add
 
 CONTENT_TYPES = {
     "jpg": "image/jpeg",
@@ -80,9 +81,7 @@ def make_wds_tar(
         for sample in samples:
             files = list(sample.files()) if isinstance(sample, WdsSample) else [sample]
             for name, data in files if json_first else [*files[1:], files[0]]:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add(tar, name, data)
     path.write_bytes(compress(path.name, stream.getvalue()))
     return path
 

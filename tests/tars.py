@@ -14,10 +14,15 @@ def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
         for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+            add(tar, name, data)
     return path
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a member to a tar that is being written."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
 
 
 class Endless(bytes):

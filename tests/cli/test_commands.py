@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tarfile
 import time
 import wave
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import soundfile
 from speech import SENTENCES, SPEECH
 from tars import write_tar
+from wav_files import wav_of
 
 from touchfs import SampleSet
 from touchfs.containers.touchnet.writer import TouchNetWriter
@@ -66,11 +66,8 @@ class TestIndex:
         file = io.BytesIO()
         soundfile.write(file, np.zeros(16000, np.int16), 8000, format="MP3")
         segments = b'{"segments": [{"start": 0.5, "end": 1.5}]}'
-        with tarfile.open("x.tar", "w") as tar:
-            for name, data in (("a.mp3", file.getvalue()), ("a.json", segments), ("b.mp3", b"?"), ("b.json", segments)):
-                made = tarfile.TarInfo(name)
-                made.size = len(data)
-                tar.addfile(made, io.BytesIO(data))
+        members = {"a.mp3": file.getvalue(), "a.json": segments, "b.mp3": b"?", "b.json": segments}
+        write_tar(Path("x.tar"), members)
         assert text("index", "x.tar") == "x.tar: 1 shard, 2 samples; 1 indexed now"
         found = [touchfs("ls", "-l", f"x.tar:segments/x/{key}") for key in "ab"]
         assert [(done.returncode, done.stderr) for done in found] == [(0, b""), (1, b"")]
@@ -155,9 +152,7 @@ class TestCat:
         assert b"'12.5s' is no span: write seconds as 12.5-17.25, samples as 200000s-276000s, or all" in done.stderr
 
     def test_larger_than_a_piece(self, here, text, touchfs):
-        with wave.open("long.wav", "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes(os.urandom(3_000_000))
+        Path("long.wav").write_bytes(wav_of(os.urandom(3_000_000), 16000))
         Path("long.jsonl").write_text('{"key": "long", "wav": "long.wav"}')
         text("pack", "touchnet", "long.jsonl", "out")
         assert touchfs("cat", "out:shards/000000000/long.wav").stdout == Path("long.wav").read_bytes()
@@ -340,9 +335,7 @@ class TestInfo:
 
     def test_indexes_are_under_two_percent_of_ordinary_speech(self, here, text):
         """Five seconds at 16 kHz a sample, with a transcript and two segments."""
-        with wave.open("five.wav", "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes(os.urandom(160_000))
+        Path("five.wav").write_bytes(wav_of(os.urandom(160_000), 16000))
         words = "the quick brown fox jumps over the lazy dog and then sleeps for a while in the warm sun"
         segments = [{"start": 0.5, "end": 2.25, "txt": words[:40]}, {"start": 2.5, "end": 4.75, "txt": words[40:]}]
         lines = [

@@ -97,12 +97,7 @@ def test_options_of_no_use(touchfs, shards, here):
 
 
 def test_a_bad_sample(touchfs, here):
-    with tarfile.open("x.tar", "w") as tar:
-        for name in ["a.wav", "b.txt"]:
-            data = (SPEECH / "wav/01.wav").read_bytes() if name == "a.wav" else b"x"
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
+    write_tar(Path("x.tar"), {"a.wav": (SPEECH / "wav/01.wav").read_bytes(), "b.txt": b"x"})
     told = refused(touchfs, "convert", "x.tar", "out", "--to", "touchnet")
     assert told.startswith("touchfs: x.tar: sample 1 ('b'): has no recording")
     assert refused(touchfs, "convert", "x.tar", "x.tar", "--to", "tar", status=2).endswith("File exists\n")

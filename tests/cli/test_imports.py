@@ -1,13 +1,12 @@
 """What is imported is what is needed: commands start at once, and all but mount run without libfuse."""
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 
 import pytest
 from interleaved_tars import make_wds_tar
+from tars import write_tar
 
 from touchfs.cli.main import COMMANDS
 
@@ -114,11 +113,7 @@ def test_what_is_indexed_is_listed_without_the_means_to_index_in_parallel(shards
 def test_an_indexed_tar_is_listed_without_what_reads_shards(text, tmp_path):
     """The number of our modules is what `ls` mostly waits for: 310 of them take as long as Python, click and NumPy."""
     tar = tmp_path / "texts.tar"
-    with tarfile.open(tar, "w") as writer:
-        for name in ("a.txt", "b.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 4
-            writer.addfile(member, io.BytesIO(b"text"))
+    write_tar(tar, {"a.txt": b"text", "b.txt": b"text"})
     assert text("ls", tar).split() == ["by-key/", "manifests/", "shards/"]
     imported = modules(RUN, "ls", str(tar))
     assert not imported & {

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import tarfile
 
 import pytest
 from tars import write_tar
@@ -75,10 +74,7 @@ def test_a_prefix_that_a_csv_quotes(raw, shards):
 
 
 def test_what_is_left_out_is_said(touchfs, tmp_path):
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        made = tarfile.TarInfo("a.flac")
-        made.size = 4
-        tar.addfile(made, io.BytesIO(b"fLaC"))
+    write_tar(tmp_path / "x.tar", {"a.flac": b"fLaC"})
     done = touchfs("manifest", tmp_path / "x.tar", "--kind", "filelist")
     assert (done.returncode, done.stdout) == (0, b"")
     command = f"`touchfs cat {tmp_path}/x.tar:manifests/left_out.txt` says why"

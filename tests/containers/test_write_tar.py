@@ -1,6 +1,5 @@
 """Tars are those of Python's tarfile, to the byte; they appear whole, their indexes last."""
 
-import io
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tars import tar_of
 
 from touchfs.containers.tar.layout import members as tar
 from touchfs.core.errors import FormatError, SourceError, UsageError
@@ -28,14 +28,7 @@ SAMPLES = {
 
 
 def as_tarfile(samples: dict[str, dict[str, bytes]]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w|") as archive:
-        for key, fields in samples.items():
-            for extension, data in fields.items():
-                member = tarfile.TarInfo(f"{key}.{extension}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
-    return file.getvalue()
+    return tar_of({f"{key}.{extension}": data for key, fields in samples.items() for extension, data in fields.items()})
 
 
 @pytest.mark.parametrize("count", range(len(SAMPLES) + 1))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import subprocess
-import wave
 import zipfile
 from pathlib import Path
 
 import pytest
 from conformance import Expected, check_reads, check_shard, check_source
 from tars import write_tar
+from wav_files import wav_of
 
 import touchfs
 from touchfs.bulk.convert.job import convert
@@ -37,20 +36,12 @@ STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 METHODS = pytest.mark.parametrize("method", [STORED, pytest.param(DEFLATED)], ids=["stored", "deflated"])
 
 
-def recording() -> bytes:
-    made = io.BytesIO()
-    with wave.open(made, "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(range(256)) * 125)
-    return made.getvalue()
-
-
 TALK = json.dumps({"txt": "hi", "segments": [{"start": 0.5, "end": 1.0, "text": "hi"}]}).encode()
 MEMBERS = {
-    "a/0001.wav": recording(),
+    "a/0001.wav": wav_of(bytes(range(256)) * 125),
     "a/0001.JSON": b"{}",
     "a/0001.seg.png": b"p" * 1000,
-    "talk.wav": recording(),
+    "talk.wav": wav_of(bytes(range(256)) * 125),
     "talk.json": TALK,
     "empty.txt": b"",
     "./dotted.txt": b"step",

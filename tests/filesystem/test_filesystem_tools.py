@@ -2,7 +2,6 @@
 
 import io
 import json
-import wave
 
 import fsspec
 import numpy as np
@@ -11,17 +10,10 @@ import pyarrow.parquet
 import pytest
 import soundfile
 from tars import write_tar
+from wav_files import wav_of
 
 ROWS = [{"id": n, "text": f"text {n}"} for n in range(50)]
 SOUND = (np.sin(np.arange(4000) / 9) * 9000).astype(np.int16)
-
-
-def wav() -> bytes:
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(SOUND.tobytes())
-    return buffer.getvalue()
 
 
 def parquet(rows: list[dict[str, object]]) -> bytes:
@@ -36,7 +28,7 @@ def source(tmp_path_factory):
     lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
     csv = "".join(["id,text\n", *(f"{row['id']},{row['text']}\n" for row in ROWS)]).encode()
     files = {"t/a.parquet": parquet(ROWS[:25]), "t/b.parquet": parquet(ROWS[25:])}
-    write_tar(place / "one.tar", {"lines.json": lines, "rows.csv": csv, "talk.wav": wav(), **files})
+    write_tar(place / "one.tar", {"lines.json": lines, "rows.csv": csv, "talk.wav": wav_of(SOUND), **files})
     return place
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ import webdataset
 from adopted_indexes import TOOLS, Place, places, wav, write, write_energon, write_wds2idx, write_webshart
 from hypothesis import given
 from hypothesis import strategies as st
+from tars import add
 
 from touchfs.containers.tar.adopted import adopt
 from touchfs.containers.tar.adopted.adopt import adopted_members
@@ -243,9 +243,7 @@ def test_what_an_index_leaves_out_is_not_hidden(
             if number == place:
                 tar.addfile(made)
             if name:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add(tar, name, data)
     for tool in ("wds2idx", "energon"):
         TOOLS[tool](path, places(path))
     assert catalog_of(path, adopt=True) == catalog_of(path, adopt=False)

@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import struct
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from megatron import INT32, JPEG, packed, split, tokens, write_prefix
 from shown import contents, files, rows
 from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, write_speech
+from wav_files import wav_of
 
 from touchfs.catalog.catalog import KINDS_MAX, Catalog
 from touchfs.core.errors import SourceError
@@ -48,13 +48,7 @@ class Made:
 
 
 def wav(pcm: bytes, rate: int = 16000) -> bytes:
-    made = io.BytesIO()
-    with wave.open(made, "wb") as opened:
-        opened.setnchannels(1)
-        opened.setsampwidth(2)
-        opened.setframerate(rate)
-        opened.writeframes(pcm)
-    return made.getvalue()
+    return wav_of(pcm, rate)
 
 
 def npy(array: np.ndarray[Any, Any]) -> bytes:

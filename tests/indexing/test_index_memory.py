@@ -1,13 +1,12 @@
 """How much memory it takes to index much in one sample."""
 
-import io
 import sys
-import wave
 from pathlib import Path
 
 import pytest
 from memory import peak
 from tars import write_tar
+from wav_files import wav_of
 
 CUES = 60_000
 INDEX = "import sys; from touchfs.indexing.catalogs import make_catalog; make_catalog(*sys.argv[1:])"
@@ -21,20 +20,12 @@ def subtitles(count: int) -> bytes:
     return "".join(f"{i + 1}\n{time(i)} --> {time(i + 1)}\nword number {i}\n\n" for i in range(count)).encode()
 
 
-def recording() -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as wav:
-        wav.setparams((1, 2, 8000, 0, "NONE", ""))
-        wav.writeframes(bytes(16000))
-    return file.getvalue()
-
-
 @pytest.mark.soak
 def test_the_subtitles_of_hours_take_little_memory(tmp_path: Path) -> None:
     """A cue takes 1.3 kB at the peak: 290 MB for the most that a recording may have."""
     used = []
     for count in (100, CUES):
-        path = write_tar(tmp_path / f"{count}.tar", {"talk.wav": recording(), "talk.srt": subtitles(count)})
+        path = write_tar(tmp_path / f"{count}.tar", {"talk.wav": wav_of(bytes(16000)), "talk.srt": subtitles(count)})
         done, megabytes = peak(tmp_path, sys.executable, "-c", INDEX, path, tmp_path / "catalog")
         assert done.returncode == 0, done.stderr
         used.append(megabytes)

@@ -2,7 +2,6 @@
 
 import io
 import random
-import tarfile
 import threading
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from range_server import range_server
-from tars import write_tar
+from tars import tar_of, write_tar
 
 from touchfs.indexing import open_dataset
 from touchfs.source.remote.blocks import BLOCK
@@ -34,31 +33,22 @@ def bytes_asked(server):
 
 
 def test_a_tar_of_large_members_by_its_headers(server):
-    file, data = io.BytesIO(), random.Random(3).randbytes(BODY)
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for number in range(BODIES):
-            member = tarfile.TarInfo(f"long/{'x' * 120}{number}.bin")
-            member.size = BODY
-            tar.addfile(member, io.BytesIO(data))
-    url = server.put("/a.tar", file.getvalue())
+    data = random.Random(3).randbytes(BODY)
+    tar = tar_of({f"long/{'x' * 120}{number}.bin": data for number in range(BODIES)})
+    url = server.put("/a.tar", tar)
     dataset = open_dataset(url)
     assert dataset.samples == BODIES
     # A header may lie over the end of a block.
     assert bytes_asked(server) <= 2 * BLOCK * (BODIES + 1) < BODIES * BODY / 2
     content = dataset.shards[0].source("a.tar")
-    assert content.read(BODY // 2, 10) == file.getvalue()[BODY // 2 : BODY // 2 + 10]
+    assert content.read(BODY // 2, 10) == tar[BODY // 2 : BODY // 2 + 10]
 
 
 def test_a_tar_of_small_members_in_few_requests(server):
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for number in range(4000):
-            member = tarfile.TarInfo(f"{number}.txt")
-            member.size = 700
-            tar.addfile(member, io.BytesIO(bytes(700)))
-    url = server.put("/b.tar", file.getvalue())
+    tar = tar_of({f"{number}.txt": bytes(700) for number in range(4000)})
+    url = server.put("/b.tar", tar)
     assert open_dataset(url).samples == 4000
-    assert len(server.ranges) <= 2 * len(file.getvalue()) / BLOCK
+    assert len(server.ranges) <= 2 * len(tar) / BLOCK
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -3,12 +3,12 @@
 import io
 import subprocess
 import tarfile
-import wave
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wav_files import wav_of
 
 from touchfs.containers.tar import reader
 from touchfs.containers.tar.reader import TarShard
@@ -19,16 +19,8 @@ KEYS = st.sampled_from(["a", "b", "c", "./d", "e/f", "é", "ERROR", "00000001", 
 EXTENSIONS = ["jpg", "JPG", "json", "txt", "a.json", "wav", "left.flac", "mp4", "metainfo", "srt", ""]
 
 
-def wav() -> bytes:
-    packed = io.BytesIO()
-    with wave.open(packed, "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(1600))
-    return packed.getvalue()
-
-
 NAMES = st.builds("{}.{}".format, KEYS, st.sampled_from(EXTENSIONS)) | st.sampled_from(["README", "__a__/b.c", ".x"])
-CONTENTS = st.sampled_from([b"", b"x", b'{"segments": [{"start": 0, "end": 0.1, "text": "a"}]}', wav()])
+CONTENTS = st.sampled_from([b"", b"x", b'{"segments": [{"start": 0, "end": 0.1, "text": "a"}]}', wav_of(bytes(1600))])
 
 
 @st.composite

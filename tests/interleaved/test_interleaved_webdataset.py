@@ -13,6 +13,7 @@ import pytest
 from interleaved.test_materialize_frames import shared_strips
 from interleaved_tars import WdsSample, compress, make_image, make_tiff, make_wds_tar, mint_sample
 from PIL import Image
+from tars import add
 
 from touchfs.core.errors import ArgumentTypeError, ArgumentValueError, FormatError, NotFoundError
 from touchfs.interleaved.items.batch import InterleavedBatch
@@ -370,9 +371,7 @@ def test_members_that_are_no_files_are_no_images(tmp_path):
             member.type, member.linkname = kind, "/etc/passwd"
             tar.addfile(member)
         data = WdsSample("a", [], ["a.png"]).document()
-        member = tarfile.TarInfo("a.json")
-        member.size = len(data)
-        tar.addfile(member, io.BytesIO(data))
+        add(tar, "a.json", data)
     (row,) = images(read_rows(tmp_path / "x.tar"))
     assert row["source_ref"] == NOWHERE
 

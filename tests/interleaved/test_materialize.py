@@ -1,13 +1,13 @@
 """Images get the bytes that their locators name, each read once, and errors where they name none."""
 
 import gzip
-import io
 import tarfile
 
 import fsspec
 import pytest
 from interleaved_tars import make_image, make_wds_tar
 from item_rows import batch_of, contents, errors, image_row, ranges_of, text_row
+from tars import add
 
 from touchfs.core.errors import ArgumentValueError
 from touchfs.interleaved.items.batch import InterleavedBatch
@@ -267,9 +267,7 @@ def test_compressed_tars_of_another_store(tmp_path, suffix):
 def test_links_in_a_tar_are_followed(tmp_path):
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as tar:
-        member = tarfile.TarInfo("d/a.png")
-        member.size = 3
-        tar.addfile(member, io.BytesIO(b"abc"))
+        add(tar, "d/a.png", b"abc")
         for name, kind, target in (("hard", tarfile.LNKTYPE, "d/a.png"), ("d/soft", tarfile.SYMTYPE, "a.png")):
             link = tarfile.TarInfo(name)
             link.type, link.linkname = kind, target

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import soundfile
 from recordings import decode_all, make, to_16_bits
+from tars import add
 
 import touchfs
 from touchfs.containers.touchnet.writer import TouchNetWriter
@@ -106,12 +107,6 @@ def recording(directory: Path, name: str) -> Recording:
     firsts = [0, *(chooser.randrange(len(samples) - 1) for _ in range(SLICES - 1))]
     spans = [(first, chooser.randint(first + 1, min(first + coding.rate, len(samples)))) for first in firsts]
     return Recording(name, path.read_bytes(), samples, exact, spans)
-
-
-def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
 
 
 def in_a_tar(place: Path, recordings: list[Recording]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
-import wave
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +10,8 @@ import pytest
 import webdataset
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment
 from mount.mounts import Mount
+from tars import write_samples
+from wav_files import wav_of
 
 from touchfs.write import Audio, SharWriter
 
@@ -24,25 +23,16 @@ def pcm(number: int) -> np.ndarray:
     return np.random.default_rng(number).integers(-9000, 9000, 8000 + 160 * number, np.int16)
 
 
-def wav(samples: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((1, 2, RATE, 0, "NONE", ""))
-        writer.writeframes(samples.astype("<i2").tobytes())
-    return file.getvalue()
-
-
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
     """A tar of WebDataset, and a Shar, in one dataset."""
     data = tmp_path_factory.mktemp("peers") / "data"
     data.mkdir()
-    with tarfile.open(data / "wds.tar", "w") as tar:
-        for number, key in enumerate(KEYS):
-            for extension, content in (("wav", wav(pcm(number))), ("json", json.dumps({"n": number}).encode())):
-                member = tarfile.TarInfo(f"{key}.{extension}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+    samples = {
+        key: {"wav": wav_of(pcm(number), RATE), "json": json.dumps({"n": number}).encode()}
+        for number, key in enumerate(KEYS)
+    }
+    write_samples(data / "wds.tar", samples)
     with SharWriter(data / "shar", {"recording": "wav"}, compress_jsonl=False) as writer:
         for number in range(3):
             cut = {"id": f"cut-{number}", "supervisions": [supervision(number, i) for i in (0, 1)]}
@@ -70,7 +60,7 @@ def test_webdataset_streams_the_samples_of_a_mount(mounted: Mount) -> None:
     found = {sample["__key__"].removeprefix("./"): sample for sample in webdataset.WebDataset(url, shardshuffle=False)}
     assert found.keys() == set(KEYS)
     for number, key in enumerate(KEYS):
-        assert found[key]["wav"] == wav(pcm(number))
+        assert found[key]["wav"] == wav_of(pcm(number), RATE)
         assert json.loads(found[key]["json"]) == {"n": number}
     plain = webdataset.WebDataset(str(mounted.source / "wds.tar"), shardshuffle=False)
     for sample in plain:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from tars import add
 
 import touchfs
 
@@ -33,9 +34,7 @@ def tar(request: pytest.FixtureRequest, tmp_path: Path) -> str:
                 (request.param.lower(), recording.getvalue()),
                 ("json", json.dumps({"words": words}).encode()),
             ):
-                made = tarfile.TarInfo(f"{i}.{extension}")
-                made.size = len(data)
-                out.addfile(made, io.BytesIO(data))
+                add(out, f"{i}.{extension}", data)
     return str(path)
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import tarfile
-import wave
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,8 @@ import pyarrow
 import pyarrow.ipc
 import pytest
 import soundfile
+from tars import add
+from wav_files import wav_of
 
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
@@ -43,12 +44,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wav(seconds: float, channels: int = 1, seed: int = 0) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((channels, 2, RATE, 0, "NONE", ""))
-        samples = np.random.default_rng(seed).integers(-(2**15), 2**15, (int(seconds * RATE), channels), "<i2")
-        writer.writeframes(samples.tobytes())
-    return file.getvalue()
+    samples = np.random.default_rng(seed).integers(-(2**15), 2**15, (int(seconds * RATE), channels), "<i2")
+    return wav_of(samples, RATE, channels)
 
 
 def flac(data: bytes) -> bytes:
@@ -62,9 +59,7 @@ def write_tar(path: Path, members: Sequence[tuple[str | bytes, bytes]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", encoding="utf-8", errors="surrogateescape") as tar:
         for name, data in members:
-            made = tarfile.TarInfo(os.fsdecode(name))
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
+            add(tar, os.fsdecode(name), data)
     return path
 
 

@@ -1,11 +1,11 @@
 import os
-import wave
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 import soundfile
+from wav_files import wav_of
 
 from touchfs.core.errors import FormatError, NotFoundError, SourceError
 from touchfs.media.audio import decode
@@ -123,9 +123,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     for i in range(3):
-        with wave.open(str(tmp_path / "a.wav"), "wb") as writer:
-            writer.setparams((2, 2, 44100, 0, "NONE", ""))
-            writer.writeframes(bytes(4000))
+        (tmp_path / "a.wav").write_bytes(wav_of(bytes(4000), 44100, 2))
         before = len(os.listdir("/proc/self/fd"))
         decode(str(tmp_path / "a.wav"), 16000)
         (tmp_path / "b").write_bytes(b"no sound")

@@ -6,13 +6,13 @@ import stat
 import subprocess
 import tarfile
 import tempfile
-import wave
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
 from mounts import WAYS, Mount, touchfs, ways
+from wav_files import wav_of
 
 OWNER, GROUP = 12345, 54321
 LINES = b'{"id": "one"}\n'
@@ -193,9 +193,7 @@ def test_others_do_not_take_all_plans(place, source):
 
 def test_texts_of_kaldis_lists_are_for_whoever_may_read_the_lists(place):
     (data := place / "data").mkdir()
-    with wave.open(os.fspath(place / "a.wav"), "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(16000))
+    (place / "a.wav").write_bytes(wav_of(bytes(16000)))
     subprocess.run(["tar", "-C", place, "-cf", data / "x.tar", "a.wav"], check=True)
     (data / "segments").write_text("u a 0 1\n")
     (data / "text").write_text("u secret\n")

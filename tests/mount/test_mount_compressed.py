@@ -4,14 +4,12 @@ at once, says what is going on, and then shows what is in them.
 
 import errno
 import gzip
-import io
 import os
 import re
 import shutil
 import signal
 import struct
 import subprocess
-import tarfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 import pytest
 from mounts import WAYS, Mount, touchfs, ways
 from processes import children, runs
+from tars import tar_of
 from waiting import wait_until
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
@@ -37,16 +36,6 @@ if "touchfs_mount.beside.indexing" in sys.orig_argv[-1]:
 """
 
 
-def tar(members: dict[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, data in members.items():
-            told = tarfile.TarInfo(name)
-            told.size = len(data)
-            archive.addfile(told, io.BytesIO(data))
-    return file.getvalue()
-
-
 def large(data: bytes) -> bytes:
     """So large when it is compressed that nobody waits for it: its header has a comment."""
     deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
@@ -60,7 +49,7 @@ MEMBERS = {"a/x.txt": b"one\n" * 30_000, "y.txt": b""}
 @pytest.fixture
 def source(tmp_path) -> Path:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.tar.gz").write_bytes(large(tar(MEMBERS)))
+    (tmp_path / "data" / "a.tar.gz").write_bytes(large(tar_of(MEMBERS)))
     (tmp_path / "data" / "b.jsonl.gz").write_bytes(large(LINES))
     (tmp_path / "data" / "c.jsonl").write_bytes(LINES)
     return tmp_path / "data"
@@ -125,7 +114,7 @@ def has_got(pid: int, number: int) -> bool:
 def test_small_ones_are_there_at_the_first_look(mount, tmp_path, scratch, options):
     """As a script expects that goes on as soon as the mount is there."""
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.tar.gz").write_bytes(gzip.compress(tar(MEMBERS)))
+    (tmp_path / "data" / "a.tar.gz").write_bytes(gzip.compress(tar_of(MEMBERS)))
     (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
     mounted = mount(tmp_path / "data", *options)
     assert sorted(os.listdir(mounted.path / "shards" / "a")) == ["a", "y.txt"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
 import subprocess
-import tarfile
-import wave
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +14,8 @@ import numpy as np
 import pytest
 import soundfile
 from mounts import Mount, touchfs
+from tars import write_samples
+from wav_files import wav_of
 
 RATE = 8000
 LISTS = [
@@ -48,19 +47,9 @@ def samples_of(key: str, channels: int = 1) -> np.ndarray:
 def dataset(tmp_path_factory) -> Path:
     """Recordings with and without segments, in two tars."""
     place = tmp_path_factory.mktemp("manifests") / "set"
-    place.mkdir()
     for number, keys in enumerate((KEYS[:2], KEYS[2:])):
-        with tarfile.open(place / f"{number}.tar", "w") as tar:
-            for key in keys:
-                file = io.BytesIO()
-                with wave.open(file, "wb") as writer:
-                    writer.setparams((1, 2, RATE, 0, "NONE", ""))
-                    writer.writeframes(samples_of(key).tobytes())
-                text = {"txt": b"one\ttwo"} if number else {"json": json.dumps({"segments": SEGMENTS}).encode()}
-                for extension, data in {"wav": file.getvalue(), **text}.items():
-                    made = tarfile.TarInfo(f"{key}.{extension}")
-                    made.size = len(data)
-                    tar.addfile(made, io.BytesIO(data))
+        text = {"txt": b"one\ttwo"} if number else {"json": json.dumps({"segments": SEGMENTS}).encode()}
+        write_samples(place / f"{number}.tar", {key: {"wav": wav_of(samples_of(key), RATE), **text} for key in keys})
     return place
 
 
@@ -209,7 +198,6 @@ def test_polars_and_duckdb_open_the_catalog(mounted):
 
 def test_lists_of_a_changed_dataset_are_other_files(mount, dataset, tmp_path):
     place = tmp_path / "set"
-    place.mkdir()
     (place / "0.tar").write_bytes((dataset / "0.tar").read_bytes())
     mounted = mount(place)
     file = mounted.path / "manifests" / "filelist.txt"

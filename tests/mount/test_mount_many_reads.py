@@ -1,13 +1,12 @@
 """Reads that the loop answers at once and reads that wait for a thread take turns, and none gets bytes of another."""
 
-import io
 import os
 import random
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tars import write_tar
 from touchfs_mount.requests.tree_answers import CONTENTS_KEPT
 
 THREADS, SECONDS = 6, 1.2
@@ -20,11 +19,7 @@ def test_reads_of_many_files_by_many_threads(mount, tmp_path):
     names = [f"{number:05d}.bin" for number in range(CONTENTS_KEPT + 500)]
     source = tmp_path / "many.tar"
     content = [random.Random(number).randbytes(SIZE) for number in range(16)]
-    with tarfile.open(source, "w") as archive:
-        for number, name in enumerate(names):
-            member = tarfile.TarInfo(name)
-            member.size = SIZE
-            archive.addfile(member, io.BytesIO(_bytes_of(number, content)))
+    write_tar(source, {name: _bytes_of(number, content) for number, name in enumerate(names)})
     directory = mount(source).path / "shards" / "many"
     assert sorted(os.listdir(directory)) == names
     until = time.monotonic() + SECONDS

@@ -13,13 +13,13 @@ import shutil
 import stat
 import subprocess
 import tempfile
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from mounts import Mount
 from tars import write_tar
+from wav_files import wav_of
 
 pytestmark = pytest.mark.usefixtures("as_root")
 
@@ -145,11 +145,7 @@ def source(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("posix")
     write_tar(place / "t.tar", TREE)
     # With a recording, so that there is the link.
-    with wave.open(str(place / "a.wav"), "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(16))
-    write_tar(place / "sound.tar", {"a.wav": (place / "a.wav").read_bytes()})
-    (place / "a.wav").unlink()
+    write_tar(place / "sound.tar", {"a.wav": wav_of(bytes(16))})
     return place
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -18,6 +17,7 @@ import pytest
 import soundfile
 from mounts import Mount
 from recordings import decode_by_command, make
+from tars import add
 from variants import with_variants
 
 SPANS = [(0.5, 1.5), (2.0, 4.25), (6.25, 9.0)]
@@ -60,9 +60,7 @@ def of_recordings(recordings: dict[str, Path], tmp_path_factory: pytest.TempPath
     with tarfile.open(place / "x.tar", "w") as tar:
         for name, path in recordings.items():
             tar.add(path, name)
-            member = tarfile.TarInfo(f"{name[0]}.json")
-            member.size = len(segments)
-            tar.addfile(member, io.BytesIO(segments))
+            add(tar, f"{name[0]}.json", segments)
     mount = Mount(place / "mnt", place / "x.tar")
     yield mount
     mount.end()

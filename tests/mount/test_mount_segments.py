@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import tarfile
-import wave
 
 import numpy as np
 from command import TOUCHFS
+from tars import add, write_tar
+from wav_files import wav_of
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")
@@ -37,25 +37,13 @@ ANNOTATIONS = {
 }
 
 
-def wav(samples):
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((1, 2, RATE, 0, "NONE", ""))
-        writer.writeframes(samples.tobytes())
-    return file.getvalue()
-
-
 def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
-    members = {f"{name}/a.wav": wav(PCM) for name in ANNOTATIONS}
+    members = {f"{name}/a.wav": wav_of(PCM, RATE) for name in ANNOTATIONS}
     members |= {f"{name}/a.{name}": text.encode() for name, text in ANNOTATIONS.items()}
-    members |= {"damaged/a.wav": wav(PCM), "damaged/a.srt": b"1\n00:00:00,500 --> late\nhello\n"}
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, data in members.items():
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
+    members |= {"damaged/a.wav": wav_of(PCM, RATE), "damaged/a.srt": b"1\n00:00:00,500 --> late\nhello\n"}
+    write_tar(tmp_path / "x.tar", members)
     mounted = mount(tmp_path / "x.tar")
-    expected = wav(PCM[RATE // 2 : RATE * 5 // 4])
+    expected = wav_of(PCM[RATE // 2 : RATE * 5 // 4], RATE)
     shard = mounted.path / "segments" / "x"
     assert sorted(path.name for path in shard.iterdir()) == sorted([*ANNOTATIONS, "ERROR.txt"])
     for name in ANNOTATIONS:
@@ -67,7 +55,7 @@ def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
             assert texts == ([] if name == "rttm" else ["hello"])
     [report] = [path.read_text() for path in shard.glob("ERROR.txt")]
     assert "sample 9 ('damaged/a'): no segments are read from its srt: line 2: " in report
-    assert (mounted.path / "shards/x/damaged/a.wav").read_bytes() == wav(PCM)
+    assert (mounted.path / "shards/x/damaged/a.wav").read_bytes() == wav_of(PCM, RATE)
     assert (mounted.info()["segments"], mounted.info()["samples_of_unknown_duration"]) == (len(ANNOTATIONS), 0)
     found = subprocess.run(["grep", "-rl", "hello", shard, "--include", "*.txt"], capture_output=True, check=True)
     assert len(found.stdout.splitlines()) == len(ANNOTATIONS) - 1
@@ -76,15 +64,13 @@ def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
 def test_rendered_segments(mount, tmp_path, monkeypatch):
     """As FLACs of another rate: whole by every tool, the same for all readers, and in iterators."""
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    (tmp_path / "a.wav").write_bytes(wav(PCM))
+    (tmp_path / "a.wav").write_bytes(wav_of(PCM, RATE))
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for number in range(3):
             mp3 = tmp_path / f"{number}.mp3"
             subprocess.run(["ffmpeg", "-v", "error", "-i", tmp_path / "a.wav", mp3], check=True)
             tar.add(mp3, mp3.name)
-            annotation = tarfile.TarInfo(f"{number}.json")
-            annotation.size = len(ANNOTATIONS["json"])
-            tar.addfile(annotation, io.BytesIO(ANNOTATIONS["json"].encode()))
+            add(tar, f"{number}.json", ANNOTATIONS["json"].encode())
     mounted = mount(tmp_path / "x.tar", "--workers", 2)
     plan = "merged/max=0,rate=4000,format=flac"
     [files, again] = [[mounted.path / plan / "x" / str(number) / "0000.flac" for number in range(3)] for _ in range(2)]

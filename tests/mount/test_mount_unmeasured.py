@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 import soundfile
 from mounts import Mount, touchfs
 from recordings import decode_all, make, to_16_bits
+from tars import write_tar
 
 RATE = 48000
 SPANS = [(0.5, 1.5), (2.0, 3.25), (7.0, 9.0)]
@@ -28,20 +28,14 @@ def recordings(tmp_path_factory) -> dict[str, Path]:
     return {name: make(place, f"{name}.{name}", RATE, *options) for name, options in CODINGS.items()}
 
 
-def tar_of(directory: Path, recordings: dict[str, bytes]) -> Path:
-    path = directory / "x.tar"
-    with tarfile.open(path, "w") as tar:
-        for name, data in recordings.items():
-            for member, content in ((name, data), (f"{name.partition('.')[0]}.json", METAINFO)):
-                made = tarfile.TarInfo(member)
-                made.size = len(content)
-                tar.addfile(made, io.BytesIO(content))
-    return path
+def tar_in(directory: Path, recordings: dict[str, bytes]) -> Path:
+    texts = {f"{name.partition('.')[0]}.json": METAINFO for name in recordings}
+    return write_tar(directory / "x.tar", recordings | texts)
 
 
 @pytest.fixture
 def tar(tmp_path, recordings) -> Path:
-    return tar_of(tmp_path, {path.name: path.read_bytes() for path in recordings.values()})
+    return tar_in(tmp_path, {path.name: path.read_bytes() for path in recordings.values()})
 
 
 def expected(recordings: dict[str, Path]) -> dict[str, np.ndarray]:
@@ -150,7 +144,7 @@ def iter_blocks(path: Path):
 
 def test_a_corrupt_recording_is_listed_and_its_reads_fail_with_a_reason(mount, tmp_path, recordings):
     whole = recordings["mp3"].read_bytes()
-    mounted = mount(tar_of(tmp_path, {"a.mp3": b"nonsense" * 200, "b.mp3": whole, "c.opus": whole[:3000]}))
+    mounted = mount(tar_in(tmp_path, {"a.mp3": b"nonsense" * 200, "b.mp3": whole, "c.opus": whole[:3000]}))
     segments = mounted.path / "segments" / "x"
     assert run("ls", "-lR", segments).count("0000.wav") == 3
     assert (segments / "a/0000.wav").stat().st_size == 1  # or the kernel would ask for no bytes

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import os
 import shutil
 import sys
-import tarfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,6 +17,7 @@ import pytest
 import zstandard
 from conformance import Expected, check_shard
 from shown import dataset_files
+from tars import tar_of
 
 from touchfs.core.errors import FormatError, SourceError
 from touchfs.core.location import Location
@@ -51,16 +50,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "scratch"
 
 
-def tar(members: dict[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, data in members.items():
-            told = tarfile.TarInfo(name)
-            told.size = len(data)
-            archive.addfile(told, io.BytesIO(data))
-    return file.getvalue()
-
-
 def write(path: Path, data: bytes) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(COMPRESS[path.suffix.replace(".tb", ".b").replace(".t", ".")](data))
@@ -79,7 +68,7 @@ def evict(scratch: Path) -> None:
 @pytest.mark.parametrize("suffix", TAR_SUFFIXES)
 def test_tars(tmp_path: Path, suffix: str) -> None:
     members = {"a/x.wav": b"one" * 1000, "a/x.json": b"{}", "y.seg.png": b"p"}
-    path = write(tmp_path / f"data.v1{suffix}", tar(members))
+    path = write(tmp_path / f"data.v1{suffix}", tar_of(members))
     check_shard(
         lambda: open_shard(str(path)),
         [Expected("a/x", {"wav": b"one" * 1000, "json": b"{}"}), Expected("y", {"seg.png": b"p"})],
@@ -89,7 +78,7 @@ def test_tars(tmp_path: Path, suffix: str) -> None:
     dataset = open_dataset(str(path))
     assert dataset_files(dataset) == {f"data.v1/{name}": data for name, data in members.items()}
     assert dataset.facts()["kind"] == "compressed tar"
-    assert dataset.size == len(tar(members))
+    assert dataset.size == len(tar_of(members))
 
 
 @pytest.mark.parametrize("suffix", JSONL_SUFFIXES)
@@ -119,7 +108,7 @@ def test_a_damaged_one_is_told_and_not_tried_again(
     tmp_path: Path, scratch: Path, spoil: Callable[[bytes], bytes]
 ) -> None:
     bad, good = tmp_path / "data/bad.tar.gz", write(tmp_path / "data/good.jsonl.gz", LINES)
-    bad.write_bytes(spoil(gzip.compress(tar({"x.txt": b"x" * 5000}))))
+    bad.write_bytes(spoil(gzip.compress(tar_of({"x.txt": b"x" * 5000}))))
     with pytest.raises(FormatError) as caught:
         open_shard(str(bad))
     assert caught.value.path == str(bad)
@@ -137,7 +126,7 @@ def test_a_damaged_one_is_told_and_not_tried_again(
 
 
 def test_damage_in_the_tar_is_told_under_its_own_name(tmp_path: Path, scratch: Path) -> None:
-    plain = tar({"a.txt": b"a", "b.txt": b"b"})
+    plain = tar_of({"a.txt": b"a", "b.txt": b"b"})
     path = write(tmp_path / "x.tar.gz", plain[:1024] + b"?" * 512 + plain[1536:])
     report = open_dataset(str(path)).shards[0].report
     assert f"{path} (decompressed): " in report
@@ -173,7 +162,7 @@ def test_an_extra_that_is_missing_is_not_remembered(tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    write(tmp_path / "data/a.tar.gz", tar({"x.txt": b"x"}))
+    write(tmp_path / "data/a.tar.gz", tar_of({"x.txt": b"x"}))
     write(tmp_path / "data/b.jsonl.zst", LINES)
     (tmp_path / "data/c.jsonl").write_bytes(LINES)
     return tmp_path / "data"

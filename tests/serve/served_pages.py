@@ -1,14 +1,13 @@
 """Pages of `touchfs serve`, parsed: their links, their texts, and whatever could run."""
 
-import io
 import json
-import wave
 from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import urljoin
 
 import numpy as np
 from tree_servers import ask
+from wav_files import wav_of
 
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 
@@ -72,10 +71,4 @@ def values(server, path, status=200):
 def tone(seconds, hertz=1000, rate=8000, channels=1):
     """A WAV of 16-bit PCM."""
     sound = 0.5 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate)
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(channels)
-        writer.setsampwidth(2)
-        writer.setframerate(rate)
-        writer.writeframes(np.repeat((sound * 32767).astype("<i2"), channels).tobytes())
-    return file.getvalue()
+    return wav_of(np.repeat((sound * 32767).astype("<i2"), channels), rate, channels)

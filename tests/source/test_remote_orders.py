@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from range_server import RangeServer, range_server
+from tars import add
 
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
@@ -33,9 +34,7 @@ def far() -> Iterator[RangeServer]:
             file = io.BytesIO()
             with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
                 for number in range(SAMPLES):
-                    member = tarfile.TarInfo(f"{shard}-{number:05}.bin")
-                    member.size = SIZE
-                    tar.addfile(member, io.BytesIO(chooser.randbytes(SIZE)))
+                    add(tar, f"{shard}-{number:05}.bin", chooser.randbytes(SIZE))
             server.files[f"/t-{shard}.tar"] = file.getvalue(), f'"{shard}"'
         yield server
 

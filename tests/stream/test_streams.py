@@ -7,7 +7,6 @@ import lzma
 import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,12 +68,9 @@ def damaged(path: Path) -> None:
 
 
 def archive(path: Path) -> None:
+    names = ("a.wav", "a.json", "b/c.txt", "b/c.seg.json", "README")
     path.mkdir()
-    with tarfile.open(path / "x.tar", "w") as tar:
-        for name in ("a.wav", "a.json", "b/c.txt", "b/c.seg.json", "README"):
-            info = tarfile.TarInfo(name)
-            info.size = len(name)
-            tar.addfile(info, io.BytesIO(name.encode()))
+    write_tar(path / "x.tar", [(name, name.encode()) for name in names])
 
 
 def archive_of_holes(path: Path) -> None:

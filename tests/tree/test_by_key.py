@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tars import add
 
 from touchfs import TouchDataset
 from touchfs.catalog import key_builder
@@ -126,9 +126,7 @@ def test_names_a_person_expects(tmp_path: Path) -> None:
 def write_tar(path: Path, *names: str) -> None:
     with tarfile.open(path, "w") as tar:
         for name in names:
-            made = tarfile.TarInfo(name)
-            made.size = len(name.encode())
-            tar.addfile(made, io.BytesIO(name.encode()))
+            add(tar, name, name.encode())
 
 
 def test_paths_of_archives_are_listed_as_shown_and_found_both_ways(tmp_path: Path) -> None:

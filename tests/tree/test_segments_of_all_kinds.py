@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from tars import add, write_samples
 
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
@@ -59,16 +60,6 @@ def srt(i: int) -> bytes:
     return "\n".join(cues).encode()
 
 
-def write_tar(path: Path, samples: Mapping[str, Files]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for key, files in samples.items():
-            for extension, data in files.items():
-                made = tarfile.TarInfo(f"{key}.{extension}")
-                made.size = len(data)
-                tar.addfile(made, io.BytesIO(data))
-    return path
-
-
 def touch(place: Path) -> Path:
     with TouchNetWriter(place / "0", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
         for i, pcm in enumerate(PCM):
@@ -77,7 +68,7 @@ def touch(place: Path) -> Path:
 
 
 def tar_of(make: Callable[[int], Files]) -> Callable[[Path], Path]:
-    return lambda place: write_tar(place / "0.tar", {key: make(i) for i, key in enumerate(KEYS)})
+    return lambda place: write_samples(place / "0.tar", {key: make(i) for i, key in enumerate(KEYS)})
 
 
 def shar(place: Path) -> Path:
@@ -177,7 +168,7 @@ def test_segments_of_pcm_are_ranges_of_the_tar(tmp_path: Path) -> None:
 def test_a_rule_may_be_named(tmp_path: Path) -> None:
     other = {"segments": [{"start": 0, "end": 1, "text": "of the json"}]}
     files = {"wav": recording(0, "WAV"), "json": json.dumps(other).encode(), "srt": srt(0)}
-    path = write_tar(tmp_path / "x.tar", {"a": files})
+    path = write_samples(tmp_path / "x.tar", {"a": files})
 
     def texts(**options: Any) -> list[bytes]:
         found = walk(tree_of(path, Options(**options)), "segments")
@@ -200,7 +191,7 @@ def test_what_is_damaged_is_reported_and_the_rest_is_served(tmp_path: Path) -> N
         "g": {"wav": wav, "txt": b"a transcript"},
         "h": {"wav": wav, "json": b"[" * 100_000},
     }
-    tree = tree_of(write_tar(tmp_path / "x.tar", samples), Options(limits=Limits(json=1000)))
+    tree = tree_of(write_samples(tmp_path / "x.tar", samples), Options(limits=Limits(json=1000)))
     assert "ERROR.txt" not in walk(tree, "shards")
     (report,) = (data.decode() for name, data in walk(tree, "segments").items() if name == "ERROR.txt")
     lines = report.splitlines()
@@ -228,10 +219,8 @@ def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: P
     path = tmp_path / "0.tar"
     entries = json.dumps({"segments": [{"start": 0, "end": 1, "text": "a"}] * 1000}).encode()
     with tarfile.open(path, "w") as tar:
-        for name, data in (("0.wav", recording(0, "WAV")), ("0.json", entries)):
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
+        add(tar, "0.wav", recording(0, "WAV"))
+        add(tar, "0.json", entries)
         for i in range(1, 50):
             for name in ("wav", "json"):
                 made = tarfile.TarInfo(f"{i}.{name}")
@@ -246,7 +235,7 @@ def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: P
 def test_without_a_recording_that_can_be_cut_there_are_texts_and_a_reason(tmp_path: Path) -> None:
     line = json.dumps({"id": "a", "segments": [{"start": 0, "end": 1, "text": "hello"}]})
     (tmp_path / "x.jsonl").write_text(line + "\n" + "{}\n")
-    write_tar(tmp_path / "y.tar", {"a": {"pcm": b"?", "json": line.encode()}, "b": {"json": line.encode()}})
+    write_samples(tmp_path / "y.tar", {"a": {"pcm": b"?", "json": line.encode()}, "b": {"json": line.encode()}})
     tree = tree_of(tmp_path)
     assert walk(tree, "merged/max=30") == {}
     assert sorted(os.fsdecode(name) for name, _, _ in tree.entries(tree.resolve("segments/y").inode)) == ["a"]
@@ -313,7 +302,7 @@ def test_segments_of_any_rule_survive(tmp_path: Path, target: Target) -> None:
         "e": {"wav": recording(0, "WAV"), "txt": b"0.500000\t1.000000\tlabel\n"},
         "f": {"wav": recording(0, "WAV"), "json": b'{"id": "f", "supervisions": []}', "srt": srt(0)},
     }
-    path = write_tar(tmp_path / "x.tar", samples)
+    path = write_samples(tmp_path / "x.tar", samples)
     convert(str(path), str(tmp_path / "out"), target)
     wanted, found = others(walk(tree_of(path), "segments")), others(walk(tree_of(tmp_path / "out"), "segments"))
     assert found == wanted
@@ -327,7 +316,7 @@ def test_segments_that_cannot_be_stored_stop_a_conversion(tmp_path: Path) -> Non
         ({"mp3": b"ID3", "srt": srt(0)}, "the length of its recording is not known.*srt.*--segments none"),
         ({"wav": recording(0, "WAV"), "srt": b"1\nx --> y\n"}, "no segments are read from its srt: line 2"),
     ):
-        path = write_tar(tmp_path / "x.tar", {"a": files})
+        path = write_samples(tmp_path / "x.tar", {"a": files})
         with pytest.raises(FormatError, match=words):
             convert(str(path), str(tmp_path / "out"), TouchTarget())
         shutil.rmtree(tmp_path / "out")
@@ -340,7 +329,7 @@ def test_segments_beside_a_recording_of_unknown_length_survive(tmp_path: Path, t
     """A conversion reads the recording to know its length."""
     file = io.BytesIO()
     soundfile.write(file, PCM[0], RATE, format="MP3")
-    path = write_tar(tmp_path / "x.tar", {"a": {"mp3": file.getvalue(), "srt": srt(0)}})
+    path = write_samples(tmp_path / "x.tar", {"a": {"mp3": file.getvalue(), "srt": srt(0)}})
     convert(str(path), str(tmp_path / "out"), target)
     wanted, found = walk(tree_of(path), "segments"), walk(tree_of(tmp_path / "out"), "segments")
     assert {name: len(data) for name, data in others(found).items()} == {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +176,7 @@ def test_numbers_of_repeated_keys_and_names_that_clash(tmp_path: Path) -> None:
         ("c.wav/x.flac", "r4"),
         ("c%~2.flac", "r5"),
     ]
-    with tarfile.open(tmp_path / "s.tar", "w") as tar:
-        for name, sound in members:
-            info = tarfile.TarInfo(name)
-            data = b"{}" if sound is None else sounds[sound]
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    write_tar(tmp_path / "s.tar", {name: b"{}" if sound is None else sounds[sound] for name, sound in members})
     tree = opened(tmp_path / "s.tar")
     names = listed(tree, "slices/all/s")
     assert len(names) == len(set(names)) == 6

@@ -7,7 +7,6 @@ import random
 import shutil
 import stat
 import tempfile
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tars import write_tar
 from waiting import wait_until
+from wav_files import wav_of
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.core.errors import ChangedError, NotFoundError, UsageError
@@ -85,14 +85,6 @@ def write_dataset(path, dataset):
         write_shard(path / name, spoken)
 
 
-def wav(pcm):
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((1, 2, RATE, 0, "NONE", ""))
-        writer.writeframes(pcm)
-    return file.getvalue()
-
-
 def npy(tokens):
     file = io.BytesIO()
     np.save(file, np.array(tokens, "<u2"))
@@ -126,7 +118,7 @@ def model(dataset):
     for shard, spoken in zip(SHARD_NAMES, dataset, strict=False):
         shown = []
         for one in spoken:
-            audio = {".wav": wav(one.pcm)} if one.has_rate else {".pcm": one.pcm}
+            audio = {".wav": wav_of(one.pcm, RATE)} if one.has_rate else {".pcm": one.pcm}
             text = {} if one.text is None else {".txt": one.text.encode()}
             shown.append(audio | {".json": one.metainfo, ".tokens.npy": npy(one.tokens)} | text)
         names = named([one.key for one in spoken], [list(each) for each in shown])
@@ -142,7 +134,7 @@ def model(dataset):
                 stem = f"segments/{shard}/{directory}/{number:04d}"
                 pcm = one.pcm[2 * first : 2 * max(last, first)]
                 segment = {"start": start, "end": end} | ({} if text is None else {"txt": text})
-                files |= {stem + ".wav": wav(pcm)} if one.has_rate else {}
+                files |= {stem + ".wav": wav_of(pcm, RATE)} if one.has_rate else {}
                 files[stem + ".json"] = segment
                 files |= {} if text is None else {stem + ".txt": text.encode()}
                 keys |= {f"{stem}.{extension}": one.key for extension in ("wav", "json", "txt")}
@@ -303,12 +295,12 @@ def test_a_replaced_shard_is_another_one(speech):
     kept = before.content(entry.inode)
     shutil.rmtree(speech / "000000000")
     write_shard(speech / "000000000", SPEECH[1])
-    assert bytes(kept.read(0, 999)) == wav(SPEECH[0][0].pcm), "the open file is still the old one"
+    assert bytes(kept.read(0, 999)) == wav_of(SPEECH[0][0].pcm, RATE), "the open file is still the old one"
     for asked in (lambda: kept.read(44, 10), lambda: before.content(entry.inode)):
         wait_until(lambda asked=asked: is_noticed(asked))
     dataset = open_dataset(os.fspath(speech), in_place=True)
     after = Tree(dataset, [3, 2])
-    assert read(after, after.resolve("shards/000000000/talks/one.wav")) == wav(SPEECH[1][0].pcm)
+    assert read(after, after.resolve("shards/000000000/talks/one.wav")) == wav_of(SPEECH[1][0].pcm, RATE)
     refuses(after, entry.inode)
     unseen = Tree(open_dataset(os.fspath(speech), in_place=True), [3, 2])
     shutil.rmtree(speech / "1 é")
@@ -384,7 +376,7 @@ def test_a_damaged_shard_says_so_and_the_others_are_served(speech):
     report = entries["shards/000000000/ERROR.txt"]
     assert b"audio.idx" in read(tree, report)
     assert tree.attributes(report.inode) == {"shard": "000000000", "field": "error"}
-    assert read(tree, entries["shards/1 é/talks/one.wav"]) == wav(SPEECH[1][0].pcm)
+    assert read(tree, entries["shards/1 é/talks/one.wav"]) == wav_of(SPEECH[1][0].pcm, RATE)
 
 
 def test_directories_are_not_read_and_files_not_listed(speech):
