@@ -199,6 +199,48 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_p
             subprocess.run(["fusermount3", "-u", "-z", where], check=True)
 
 
+@pytest.mark.parametrize("place", ["source", pytest.param("mount", marks=pytest.mark.variant)])
+def test_a_mixture_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_path, text):
+    data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
+    for shard in ("b", "c"):
+        write_tar(data / f"{shard}.tar", {f"{shard}{number}.txt": b"x" for number in range(5)})
+    where = data
+    if place == "mount":
+        where = tmp_path / "mnt"
+        text("mount", data, where, "--path-prefix", "", *state)
+    try:
+
+        def keys(count):
+            return [line for _ in range(count) for line in lines(run("next", "train"))]
+
+        def run(command, *arguments, **options):
+            return touchfs("iterator", command, where, *arguments, *state, **options)
+
+        spec = {"mux": [{"shuffle": 7}, {}], "weights": [2, 1], "output": "key"}
+        assert not run("create", "train", "--spec", json.dumps(spec)).stderr
+        came = keys(6)
+        write_tar(data / "a.tar", {f"a{number}.txt": b"x" for number in range(2)})
+        if place == "mount":
+            text("reload", where)
+        assert b"iterator restore --extend" in run("next", "train").stderr
+        if place == "mount":
+            (where / ".touchfs/iterators/train/token").write_text('{"extend": true}')
+        else:
+            assert run("restore", "train", "--extend").stderr == (
+                b"touchfs: source 0: 6 samples of the old order left, then 2 new samples; "
+                b"source 1: 8 samples of the old order left, then 2 new samples\n"
+            )
+        rest = keys(18)
+        assert run("next", "train").stdout == b"", "the epoch of 20 samples has got four more"
+        old = [f"{shard}{number}" for shard in "bc" for number in range(5)]
+        first = [key for number, key in enumerate(came + rest) if number % 3 != 1]
+        assert sorted(first[:10]) == old and sorted(first[10:12]) == ["a0", "a1"]
+        assert (came + rest)[1::3] == old[:8]
+    finally:
+        if place == "mount":
+            subprocess.run(["fusermount3", "-u", "-z", where], check=True)
+
+
 def test_what_cannot_go_on_over_a_dataset_that_has_grown_says_so(touchfs, tmp_path):
     data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
     data.mkdir()
@@ -218,10 +260,14 @@ def test_what_cannot_go_on_over_a_dataset_that_has_grown_says_so(touchfs, tmp_pa
         came.append(run("next", name).stdout)
         assert came == [b"00000000\n", {"batches": b"00000001\n", "mixture": b"00000000\n"}[name]]
     add("b")
+    refusals = {
+        "batches": b"cannot go on over a dataset with other shards",
+        "mixture": b"follows from the lengths of all that has come, and its sources have other shards: put the old",
+    }
     for name in specs:
         said = run("next", name).stderr
         assert b"put the old one back, or restart by writing to reset 1" in said and b"--extend" not in said
-        assert b"cannot go on over a dataset with other shards" in run("restore", name, "--extend").stderr
+        assert refusals[name] in run("restore", name, "--extend").stderr
 
 
 @pytest.mark.parametrize("is_mounted", [False, True])

@@ -147,7 +147,7 @@ def test_each_sample_comes_once_whatever_grows_and_is_lost(
 def test_a_chain_that_is_shuffled_goes_on_as_one_dataset() -> None:
     node, whole, longer = chain_of(A, 3), list(chain_of(A, 3)), chain_of(GROWN | {"d": 2}, 3)
     came = list(islice(node, 7))
-    with pytest.raises(UsageError, match="length = 15, here it is 22: .*extend=True"):
+    with pytest.raises(UsageError, match=r"length = 15, here it is 22: .*extend=True"):
         restore_state_dict(longer, collect_state_dict(node))
     assert over(longer, collect_state_dict(node)) == "8 samples of the old order left, then 7 new samples"
     rest = list(longer)
@@ -159,10 +159,8 @@ A_CHAIN = st.tuples(SHARDS, SHARDS, SHARDS)
 
 
 @given(A_CHAIN, st.lists(st.tuples(A_CHAIN, st.integers(0, 40)), max_size=3), A_CHAIN, st.integers(0, 40))
-def test_a_chain_goes_on_source_by_source(
-    before: Any, passes: list[tuple[Any, int]], last: Any, taken: int
-) -> None:
-    """What is left of each source comes in its order; what is new of it after that, or of one that has ended, at last."""
+def test_a_chain_goes_on_source_by_source(before: Any, passes: list[tuple[Any, int]], last: Any, taken: int) -> None:
+    """What is left of each comes, and what is new; that of sources which have ended comes last."""
 
     def chain_of(data: Any) -> LazyIteratorChain:
         inner = LazyIteratorChain(leaf(data[1]), LazyMapper(leaf(data[2], seed=None), same))
@@ -347,7 +345,6 @@ def test_what_cannot_go_on_says_so() -> None:
     rank = state(leaf(A, rank=1, world_size=2))
     refused(leaf(GROWN, rank=1, world_size=2), rank, "one of several ranks' own: merge")
     for kind in (
-        lambda shards: LazyMixture(leaf(shards), leaf(A)),
         lambda shards: LazyShuffler(leaf(shards), 4),
         lambda shards: LazyPrefetcher(leaf(shards), 4),
         lambda shards: LazyLengthBatcher(leaf(shards), max_tokens=4),

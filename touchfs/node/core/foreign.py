@@ -69,7 +69,7 @@ def extended(source: Any, saved: Saved) -> State:
 
 
 def end_of_pass(source: Any, saved: Saved) -> State:
-    """Return the state of a child at the end of the epoch before `saved` (`PairNode.end_of_pass`). Raises UsageError."""
+    """Return the state of a child at the end of the epoch before (`PairNode.end_of_pass`). Raises UsageError."""
     return source.recorded.end_of_pass(saved) if isinstance(source, PairNode) else extended(source, saved)
 
 

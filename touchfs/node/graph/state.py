@@ -67,13 +67,26 @@ def _say_growth(inner: State) -> str:
         said = {i: _say_growth(source) for i, source in enumerate(inner["sources"]) if not has_come[i]}
         return "; ".join(f"source {i}: {text}" for i, text in said.items())
     if inner["config"].get("order") == "mixture":
-        return "what has come of the mixture stays, and it goes on by the weights that hold from here on"
+        return _say_growth_of_mixture(inner)
     stages, has_begun = inner.get("stages"), inner.get("position")
     if stages and not has_begun and stages[-1].get("kind") == GROWN:
         return str(read_grown(Saved(stages[-1])))
     if stages or has_begun:
         return "the dataset has the same shards as before"
     return f"epoch {inner['epoch']} begins, and is one of all {inner['config']['length']:,} samples"
+
+
+def _say_growth_of_mixture(inner: State) -> str:
+    since, came = inner.get("since"), sum(sum(stage["cursors"]) for stage in inner["stages"])
+    if since is None or inner["position"] or sum(each["number"] for each in since["sources"]) != since["begins"] + came:
+        return "what has come of the mixture stays, and it goes on by the weights that hold from here on"
+    said = []
+    for i, (source, data) in enumerate(zip(since["sources"], inner["config"]["data"], strict=True)):
+        while "length" not in data["config"]:
+            (data,) = data["sources"]
+        if not (stages := source["stages"]) or stages[-1].get("kind") == GROWN:
+            said.append(f"source {i}: {_say_growth({**source, 'position': 0, 'config': data['config']})}")
+    return "; ".join(said)
 
 
 def resume(node: IteratorNode, state: State) -> Iteration:

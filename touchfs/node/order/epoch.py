@@ -139,6 +139,20 @@ def read_stages(saved: Saved) -> list[AnyStage]:
     return [read_grown(stage) if stage.get("kind") == GROWN else read_stage(stage) for stage in stages]
 
 
+def positions_left(saved: Saved) -> int:
+    """Return how many positions are left of the epoch of a state, over any shards, after its stages."""
+    if saved.has("units"):
+        return saved.integer("units")
+    return size_after(epoch_length(saved), read_stages(saved))
+
+
+def epoch_length(saved: Saved) -> int:
+    """Return how many positions the epoch of a state has, over any shards: in all, before its stages."""
+    if saved.has("since") and (since := saved.child("since")).integer("epoch") == saved.integer("epoch"):
+        return since.integer("length")
+    return saved.child("config").integer("length")
+
+
 def size_after(length: int, stages: Sequence[AnyStage]) -> int:
     """Return how many positions are left after `stages` of an epoch over a dataset that has `length` samples now."""
     size = next((stage.length for stage in stages if isinstance(stage, Grown)), length)

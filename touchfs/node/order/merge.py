@@ -12,7 +12,7 @@ from touchfs.core.token import State
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.batches import BATCHES, SHARED, own_of
-from touchfs.node.order.epoch import read_stages, size_after
+from touchfs.node.order.epoch import positions_left, read_stages
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage
 
@@ -36,9 +36,9 @@ def merge_positions(ranks: Ranks) -> State:
         raise UsageError(f"{ranks.where}: the ranks were of different partitions")
     in_epoch = ranks.in_epoch()
     stages = read_stages(in_epoch[0])
-    if any(read_stages(state) != stages for state in in_epoch):
+    if any(read_stages(state) != stages or _since(state) != _since(in_epoch[0]) for state in in_epoch):
         raise UsageError(f"{ranks.where}: the ranks resumed from different states")
-    size = _left(in_epoch[0])
+    size = positions_left(in_epoch[0])
     cursors = [0] * old.world_size
     for state, part in zip(states, parts, strict=True):
         # In lock step the state is of another rank, which may have one position more.
@@ -53,7 +53,12 @@ def merge_positions(ranks: Ranks) -> State:
         cursors[part.rank] = min(position, count)
     if any(cursors):
         stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
-    return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages], **_earliest(states)}
+    return {
+        "position": 0,
+        "partition": None,
+        "stages": [stage.as_json() for stage in stages],
+        **_of_sources(states, in_epoch[0]),
+    }
 
 
 def _merge_batches(ranks: Ranks) -> State:
@@ -65,12 +70,13 @@ def _merge_batches(ranks: Ranks) -> State:
     if any({name: part.get(name) for name in SHARED} != shared for part in parts):
         raise UsageError(f"{ranks.where}: the ranks took different batches")
     if any(
-        (state.get("stages"), state.get("position")) != (first.get("stages"), first.get("position"))
+        (state.get("stages"), state.get("position"), _since(state))
+        != (first.get("stages"), first.get("position"), _since(first))
         for state in in_epoch
     ):
         there = sorted({state.integer("position") for state in ranks.states})
         raise UsageError(f"{ranks.where}: the ranks are at different batches, or began at different ones: {there}")
-    position, left, size = first.integer("position"), _left(first), parts[0].integer("global_batch")
+    position, left, size = first.integer("position"), positions_left(first), parts[0].integer("global_batch")
     if all(part.get("own") is None for part in parts):
         begun = [state.integer("position") for state in ranks.states if state.integer("epoch") > ranks.epoch]
         # Those that have begun none may be at the end of this one, where "drop" leaves up to a batch.
@@ -80,7 +86,13 @@ def _merge_batches(ranks: Ranks) -> State:
         position = min(position + size * _whole_batches(ranks, -(-(left - position) // size)), left)
     units = {"units": left} if first.has("units") else {}
     partition = {**shared, "own": None}
-    return {"position": position, "partition": partition, "stages": first.get("stages"), **units, **_earliest(in_epoch)}
+    return {
+        "position": position,
+        "partition": partition,
+        "stages": first.get("stages"),
+        **units,
+        **_of_sources(in_epoch, first),
+    }
 
 
 def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
@@ -104,16 +116,17 @@ def _whole_batches(ranks: Ranks, all_of_them: int) -> int:
     return min(done.values())
 
 
-def _earliest(states: Sequence[Saved]) -> State:
-    """Return what the sources of a mixture by length had had where the first rank goes on."""
+def _of_sources(states: Sequence[Saved], first: Saved) -> State:
+    """Return what the sources of a mixture by length had had where the first rank goes on, and what all of `states` say
+    as the first one: where the sources went on over other shards.
+    """
     taken = [state.child("taken") for state in states if state.has("taken")]
-    return {"taken": min(taken, key=lambda each: sum(each.integers("counts"))).fields()} if taken else {}
+    earliest = {"taken": min(taken, key=lambda each: sum(each.integers("counts"))).fields()} if taken else {}
+    return {**earliest, **_since(first)}
 
 
-def _left(state: Saved) -> int:
-    """Return how many positions an epoch, or its remainder, has."""
-    length = state.integer("units") if state.has("units") else state.child("config").integer("length")
-    return size_after(length, read_stages(state))
+def _since(state: Saved) -> State:
+    return {"since": state.get("since")} if state.has("since") else {}
 
 
 def _partition(state: Saved) -> Partition:

@@ -19,7 +19,16 @@ from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.ranks import Ranks
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.order.batches import BATCHES
-from touchfs.node.order.epoch import AnyStage, Epoch, GrownEpoch, LeftByRanks, ordinals_of, read_stages, size_after
+from touchfs.node.order.epoch import (
+    AnyStage,
+    Epoch,
+    GrownEpoch,
+    LeftByRanks,
+    ordinals_of,
+    positions_left,
+    read_stages,
+    size_after,
+)
 from touchfs.node.order.growth import Fingerprints, Grown, Move
 from touchfs.node.order.merge import merge_positions
 from touchfs.node.order.order import Order
@@ -71,8 +80,7 @@ class OrderedNode(PartitionedNode):
         """Return the ordinal of a token."""
 
     def datasets(self) -> list[OrderedNode]:
-        """Return the nodes of the datasets whose samples the ordinals are, one behind the other; none of other items.
-        """
+        """Return the nodes of the datasets whose samples the ordinals are, one behind the other; else none."""
         return [self] if "fingerprint" in self.config() else []
 
     @property
@@ -142,8 +150,8 @@ class OrderedNode(PartitionedNode):
 
     def advanced(self, saved: Saved, count: int) -> State:
         """Return the state `count` items after `saved`, over any shards. Raises UsageError if its epoch ends before."""
-        self._check(saved, (*OF_DATA, "data"))
-        size = size_after(saved.child("config").integer("length"), read_stages(saved))
+        self._check(saved, list(self.config()))
+        size = positions_left(saved)
         part, own = self.order.partition.resumed(saved, size)
         if own + count > part.count(size):
             raise UsageError(f"{saved.where} has no {count} more items in its epoch")

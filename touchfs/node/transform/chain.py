@@ -185,7 +185,6 @@ class ChainIteration(Iteration):
     """
 
     node: LazyIteratorChain
-    current: int
 
     def __init__(self, node: LazyIteratorChain, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch)
@@ -196,8 +195,8 @@ class ChainIteration(Iteration):
         self.first, self.current = _place_in(saved, len(self.sources))
 
     def walk(self) -> Iterator[Pair]:
-        for self.current in range(self.current, len(self.sources)):
-            index = (self.first + self.current) % len(self.sources)
+        for current in range(self.current, len(self.sources)):
+            self.current, index = current, (self.first + current) % len(self.sources)
             for token, make in self.sources[index].pairs:
                 yield None if token is None else (index, token), make
         self.current = len(self.sources)

@@ -88,6 +88,15 @@ def below_maps(source: Any) -> Any:
     return node
 
 
+def described_order(source: Any, description: Saved) -> Saved:
+    """Return the description of `below_maps(source)` in one of a source. Raises FormatError."""
+    node = recorded(source)
+    while isinstance(node, LazyMapper):
+        (description,) = description.children("sources", 1)
+        node = recorded(node.source)
+    return description
+
+
 def mapped_order(source: Any, what: str) -> OrderedNode:
     """Return the node whose order a source has, which may be a map of it. An error calls the source `what`.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -18,20 +19,31 @@ from numpy.typing import NDArray
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.measure import UNKNOWN, check_measure, unknown_length
 from touchfs.core.token import State, Token
-from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds, without_data
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Pair
-from touchfs.node.core.saved import LARGEST, Saved
+from touchfs.node.core.saved import FRESH, LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
-from touchfs.node.order.epoch import BLOCK, FIRST_BLOCK, AnyStage, Epoch, LeftByRanks, WholeEpoch, read_stages
+from touchfs.node.order.epoch import (
+    BLOCK,
+    FIRST_BLOCK,
+    AnyStage,
+    Epoch,
+    LeftByRanks,
+    WholeEpoch,
+    epoch_length,
+    read_stages,
+)
 from touchfs.node.order.length_schedule import LengthSchedule, read_taken
 from touchfs.node.order.order import Order
 from touchfs.node.order.ordered_node import OrderedNode, OrderIteration, merged_of_ranks
+from touchfs.node.order.partition import KEEP
 from touchfs.node.order.remainder import Remainder, Stage
 from touchfs.node.order.schedule import Schedule, Weights
-from touchfs.node.transform.mapper import mapped_order
+from touchfs.node.transform.courses import Course, Since, Start, next_start, read_since
+from touchfs.node.transform.mapper import described_order, mapped_order
 
 ENDS = ("repeat", "stop")
 
@@ -80,6 +92,9 @@ class LazyMixture(SourcesNode, OrderedNode):
         size = sum(self._sizes) if end == "repeat" else self.schedule.length_within(self._sizes)
         self.by = by if by is None else check_measure(by, "by")
         self._schedule = self._schedule_by(self.by)
+        # Where the sources went on over other shards, for later epochs, and their courses from there on.
+        self._since: Since | None = None
+        self._courses: list[Course] = []
         if by is not None and end != "repeat":
             raise UsageError("a mixture by length repeats its sources: leave out end")
         self._schedule.at(np.zeros(1, np.int64))  # raises for sources whose lengths nothing tells
@@ -92,35 +107,77 @@ class LazyMixture(SourcesNode, OrderedNode):
         return None  # the states of the sources are not used
 
     def iteration(self, epoch: int, saved: Saved) -> MixtureIteration:
-        self._before(epoch)
-        return MixtureIteration(self, epoch, saved)
+        if not saved.fresh:
+            self.recall(saved)  # later epochs go on from there, too
+        begins, since = self._before(epoch), self._since
+        if saved.fresh and since is not None and since.epoch == epoch:  # of what came before nothing is known
+            saved = Saved({"position": 0, "partition": None, "stages": _stages(since.came - begins)})
+        return MixtureIteration(self._at(FRESH), epoch, saved)
+
+    def _at(self, saved: Saved) -> LazyMixture:
+        """Return this mixture as a state says that it went on, whatever this one goes on to do."""
+        node = object.__new__(type(self))
+        node.__dict__ |= self.__dict__
+        if not saved.fresh:
+            node.recall(saved)
+        return node
+
+    def order_of(self, epoch: int) -> Order:
+        since = self._since
+        return self.order if since is None or since.epoch != epoch else replace(self.order, size=since.length)
 
     def mark(self, epoch: int, stages: Sequence[AnyStage], position: int) -> State:
+        left = self.left_of(epoch, stages)
         if isinstance(self._schedule, LengthSchedule):  # it may be that others compute the positions
-            self._schedule.at(np.array([self._in_schedule(epoch, left := self.left_of(epoch, stages), position)]))
-            return self.mark_of(epoch, left, position)
-        return {}
+            self._schedule.at(np.array([self._in_schedule(epoch, left, position)]))
+        return self.mark_of(epoch, left, position)
 
     def mark_of(self, epoch: int, left: Epoch, position: int) -> State:
-        """Return what sources had near a position of what is `left` of an epoch, as far as that is computed."""
-        if not isinstance(self._schedule, LengthSchedule):
-            return {}
-        return {"taken": self._schedule.remembered(self._in_schedule(epoch, left, position)).as_json()}
+        """Return where the sources went on over other shards, and what they had near a position of what is `left` of
+        an epoch, as far as that is computed.
+        """
+        since = self._since_in(epoch)
+        fields: State = {} if since is None else {"since": since.as_json()}
+        if isinstance(self._schedule, LengthSchedule):
+            fields["taken"] = self._schedule.remembered(self._in_schedule(epoch, left, position)).as_json()
+        return fields
 
     def recall(self, saved: Saved) -> None:
+        since = read_since(saved, len(self.sources))
+        self._since, self._courses = since, []
+        if since is not None:
+            if self.schedule.counts(since.came).tolist() != [start.number for start in since.starts]:
+                raise FormatError(f"{saved.where}.since does not fit the weights: the state is damaged")
+            self._courses = list(map(Course, self._orders, since.starts))
         if isinstance(self._schedule, LengthSchedule) and saved.has("taken"):
             self._schedule.remember(read_taken(saved.child("taken"), len(self.sources)))
 
     def _in_schedule(self, epoch: int, left: Epoch, position: int) -> int:
-        inside = left.ordinals(np.array([position]))[0] if position < left.size else self.order.size
+        inside = left.ordinals(np.array([position]))[0] if position < left.size else self.order_of(epoch).size
         return self._before(epoch) + int(inside)
+
+    def _since_in(self, epoch: int) -> Since | None:
+        """Return where the sources went on over other shards, if that matters in an epoch."""
+        since = self._since
+        if since is None or epoch < since.epoch or (self.end == "stop" and epoch > since.epoch):
+            return None
+        return since
 
     def _before(self, epoch: int) -> int:
         """Return how many positions of the schedule are before an epoch. Raises UsageError for too many."""
-        before = epoch * self.order.size if self.end == "repeat" else 0
-        if before + self.order.size > LARGEST:
+        before = self._begin_of(epoch, self._since_in(epoch), self.order.size)
+        if before + self.order_of(epoch).size > LARGEST:
             raise UsageError(f"a mixture of {self.order.size} samples has no epoch {epoch}: the state is damaged")
         return before
+
+    def _begin_of(self, epoch: int, since: Since | None, length: int) -> int:
+        """Return the position of the schedule where an epoch begins, if epochs have so many positions."""
+        if self.end == "stop":
+            return 0
+        if since is None:
+            return epoch * length
+        later = epoch - since.epoch
+        return since.begins + (since.length + (later - 1) * length if later else 0)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return self.pair_of(self.token_of(ordinal, epoch))
@@ -169,16 +226,20 @@ class LazyMixture(SourcesNode, OrderedNode):
         self, positions: NDArray[np.int64], epoch: int
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], int]]:
         """Yield the samples of each source and epoch of it: which of `positions` they are at, and their ordinals."""
-        repeats = self.end == "repeat"
         sources, numbers = self._schedule.at(positions + self._before(epoch))
         for source in np.unique(sources).tolist():
             places = np.flatnonzero(sources == source)
-            epochs, own = np.divmod(numbers[places], self._sizes[source])
-            for its in np.unique(epochs).tolist():
-                at, of_source = places[epochs == its], its if repeats else epoch
-                permutation = self._orders[source].order.permutation(of_source)
-                inside = own[epochs == its]
-                yield source, at, inside if permutation is None else permutation(inside), of_source
+            for its, ordinals, of_source in self._course(source, epoch).at(numbers[places]):
+                yield source, places[its], ordinals, of_source
+
+    def _course(self, source: int, epoch: int) -> Course:
+        """Return the course of a source in an epoch of the mixture."""
+        if self._since_in(epoch) is not None:
+            return self._courses[source]
+        return Course(self._orders[source], Start(0, 0 if self.end == "repeat" else epoch))
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        return super(LazyMixture, self._at(Saved(state))).total_progress(state)
 
     def ordinal_of(self, token: Token) -> int:
         raise UsageError("a mixture has several sources, and a sample many positions: write a state instead of a token")
@@ -194,21 +255,35 @@ class LazyMixture(SourcesNode, OrderedNode):
             "data": list(map(describe, self.sources)),
         }
 
+    @property
+    def can_grow(self) -> bool:
+        return self.by is None and all(node.datasets() for node in self._orders)
+
     def goes_on_with_other(self, name: str) -> bool:
+        if name in ("length", "data"):
+            return self.can_grow and all(node.goes_on_with_other("length") for node in self._orders)
         return name == "weights"
 
     def extended(self, saved: Saved) -> State:
-        """Return `saved` as a state of these weights, if all that has come did so by the same ones.
+        """Return `saved` as a state of these weights and shards, if all that has come did so by the same weights.
 
-        Raises UsageError for other sources, and for weights that were others before.
+        Each source goes on as it would alone. Raises UsageError for other sources, and for weights that were others
+        before.
         """
         here = self.config()
         self._check(saved, list(here))
         here, there = self.config(), saved.child("config").fields()  # with the seeds of the state
-        if there == here or any(there[name] != here[name] for name in here if name not in ("weights", "length")):
-            return super().extended(saved)
-        state = merged_of_ranks(self, saved)
-        came = self._before(saved.integer("epoch")) + _came(Saved(state, saved.where))
+        if there == here:
+            return saved.fields()
+        is_grown = there["data"] != here["data"]
+        may_differ = ["weights", "length"]
+        if is_grown and without_data(there["data"]) == without_data(here["data"]):
+            may_differ.append("data")
+        self._check(saved, may_differ)
+        merged, since = Saved(merged_of_ranks(self, saved), saved.where), read_since(saved, len(self.sources))
+        begins = self._begin_of(merged.integer("epoch"), since, merged.child("config").integer("length"))
+        inside, left = _came(merged)
+        came = begins + inside
         stretches = [_until(came, config["weights"], saved.where) for config in (there, here)]
         if stretches[0] != stretches[1]:
             weights = self.schedule.weights
@@ -218,7 +293,47 @@ class LazyMixture(SourcesNode, OrderedNode):
                 f"{saved.where}: {came} samples of the mixture have come by other weights, and stay: give "
                 f"weights={stretches[0] | later}"
             )
-        return {**state, "config": here}
+        after = {**merged.fields(), "config": here}
+        if is_grown:
+            if inside + left != epoch_length(merged):
+                raise UsageError(
+                    f"{saved.where}: the ranks are at different places of the mixture, and its sources have other "
+                    "shards: take a state that ranks share, as one between global batches"
+                )
+            fields = {"position": 0, "partition": None, "stages": _stages(inside)}
+            return {**after, **fields, **self._grown(merged, since, begins, came, left)}
+        if since is not None and self.end == "stop":  # other weights end the epoch elsewhere
+            after["since"] = replace(since, length=self._length_of(since.starts)).as_json()
+        return after
+
+    def _grown(self, merged: Saved, since: Since | None, begins: int, came: int, left: int) -> State:
+        """Return where the sources go on over other shards than those of the state `merged`, in which `came` samples
+        have come, and `left` are left of an epoch that `begins` there. Raises as `extended`.
+        """
+        if self.by is not None:
+            raise UsageError(
+                f"{merged.where}: the order of a mixture by {self.by} follows from the lengths of all that has come, "
+                "and its sources have other shards: put the old ones back, or begin without the state"
+            )
+        if not came:
+            return {}
+        repeats, epoch = self.end == "repeat", merged.integer("epoch")
+        begun = since.starts if since else [Start(0, 0 if repeats else epoch)] * len(self.sources)
+        numbers, starts = self.schedule.counts(came).tolist(), []
+        descriptions = map(described_order, self.sources, merged.child("config").children("data", len(self.sources)))
+        for node, before, start, number in zip(self._orders, descriptions, begun, numbers, strict=True):
+            goes_on, more = next_start(node, before, start, number, repeats)
+            starts.append(goes_on)
+            left += more
+        length = came - begins + max(left, 0) if repeats else self._length_of(starts)
+        return {"since": Since(epoch, begins, length, tuple(starts)).as_json()}
+
+    def _length_of(self, starts: Sequence[Start]) -> int:
+        """Return how many positions an epoch has that ends with a source, if they go on from here."""
+        courses = map(Course, self._orders, starts)
+        return self.schedule.length_within(
+            [start.number + course.left for start, course in zip(starts, courses, strict=True)]
+        )
 
     def described(self) -> list[Any]:
         return self.sources
@@ -237,10 +352,6 @@ class MixtureIteration(OrderIteration):
 
     node: LazyMixture
 
-    def __init__(self, node: LazyMixture, epoch: int, saved: Saved) -> None:
-        node.recall(saved)
-        super().__init__(node, epoch, saved)
-
     def position(self) -> State:
         own, size = self.own, self.size
         next_one = self._part.positions(np.array([own]), size)[0] if own < self._part.count(size) else size
@@ -255,9 +366,9 @@ class MixtureIteration(OrderIteration):
             count = min(count * 4, BLOCK)
 
 
-def _came(saved: Saved) -> int:
-    """Return the position of an epoch from which on nothing has come."""
-    size = saved.child("config").integer("length")
+def _came(saved: Saved) -> tuple[int, int]:
+    """Return the position of an epoch from which on nothing has come, and how many samples are left, before it, too."""
+    size = epoch_length(saved)
     left: Epoch = WholeEpoch(size, None)
     for stage in read_stages(saved):
         if not isinstance(stage, Stage):
@@ -268,7 +379,12 @@ def _came(saved: Saved) -> int:
     def is_behind_all(number: int) -> bool:
         return int(left.ordinals(np.array([number]))[0]) == number + behind
 
-    return behind + first + bisect_left(range(first, left.size), True, key=is_behind_all)
+    came = behind + first + bisect_left(range(first, left.size), True, key=is_behind_all)
+    return came, left.size - first
+
+
+def _stages(came: int) -> list[State]:
+    return [Stage("stride", KEEP, (came,)).as_json()] if came else []
 
 
 def _until(end: int, weights: Any, where: str) -> dict[int, list[int]]:
