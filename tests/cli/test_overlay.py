@@ -150,3 +150,31 @@ def test_other_commands_have_the_files_of_an_overlay(shards, overlay, touchfs, t
     assert touchfs("cp", *given, f"{place}.snr.txt", tmp_path / "copy").returncode == 0
     assert (tmp_path / "copy").read_bytes() == b"21.5"
     assert b"21.5" in touchfs("show", *given, f"{place}.quality.overlay.json").stdout
+
+
+def test_info_lists_the_overlays_that_are_joined(shards, overlay, touchfs, tmp_path):
+    (tmp_path / "odd.jsonl").write_text('{"key": "talks/monday", "a\\nb": 1}\n')
+    given = "--overlay", overlay, "--overlay", tmp_path / "odd.jsonl"
+    told = [
+        line for line in touchfs("info", *given, shards).stdout.decode().splitlines() if line.startswith("overlay:")
+    ]
+    assert told == [
+        "overlay:        quality (snr, tags): 1 key matched, 1 key of no sample, 9 samples without a row",
+        "overlay:        odd (a\\nb): 1 key matched, 9 samples without a row",
+    ]
+    (first, _) = json.loads(touchfs("info", *given, "--json", shards).stdout)["overlays"]
+    counts = {"matched": 1, "surplus": 1, "missing": 9}
+    assert first == {"name": "quality", "path": str(overlay), "columns": ["snr", "tags"], **counts}
+    assert b"overlay:" not in touchfs("info", shards).stdout
+    write_tar(tmp_path / "img/00000.tar", {"a.jpg": b"j", "b.jpg": b"j"})
+    pq.write_table(pa.table({"key": ["b"], "url": ["https://b"]}), tmp_path / "img/00000.parquet")
+    told = touchfs("info", tmp_path / "img").stdout.decode()
+    assert "overlay:        beside 1 shard (url): 1 key matched, 1 sample without a row\n" in told
+
+
+def test_rows_that_a_shard_stores_are_no_rows_of_the_overlay(shards, overlay, touchfs, tmp_path):
+    """As of a converted dataset: they have no numbers of rows."""
+    assert touchfs("convert", "--overlay", overlay, shards, tmp_path / "out", "--to", "tar").returncode == 0
+    for _ in range(2):
+        told = touchfs("info", "--overlay", overlay, tmp_path / "out").stdout.decode()
+        assert "quality (snr, tags): 0 keys matched, 2 keys of no sample, 10 samples without a row\n" in told
