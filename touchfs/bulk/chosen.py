@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from touchfs.core.errors import FormatError
@@ -24,14 +24,17 @@ class ChosenOfShard(NamedTuple):
 
 
 # The options that choose, as plans of conversions have them.
-CHOICE_WORDS = ("select", "where", "take")
+CHOICE_WORDS = ("select", "where", "take", "overlay")
 
 
 class Choice(NamedTuple):
-    """What is chosen of each shard, and the `words` that chose it, which a resumed conversion compares."""
+    """What is chosen of each shard, or None for all samples, and the `words` that chose it, which a resumed conversion
+    compares. `overlaid` has the path of each shard's catalog with the files of overlays, "" if it has none.
+    """
 
-    shards: list[ChosenOfShard]
+    shards: list[ChosenOfShard] | None
     words: Mapping[str, Any]
+    overlaid: Sequence[str]
 
 
 def parts_of(chosen: ChosenOfShard, first: int) -> Iterator[tuple[StoredSample, Mapping[ViewFile, Content]]]:

@@ -25,12 +25,15 @@ from touchfs.catalog.table import NO_SAMPLE, Table
 from touchfs.core.control_characters import has_control
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.core.names import shown_extension
+from touchfs.form.plain import INLINE
 from touchfs.format.arrow.sealed import build_sealed, parse_sealed
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
 VERSION = 11
+# The field of reports of damaged samples
+REPORT_FIELD = "error"
 KINDS_MAX = 2**16 - 1
 # Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
 HEADER_MAX = 1 << 25
@@ -169,6 +172,14 @@ class Catalog:
     """
 
     __slots__ = ("facts", "kinds", "path", "tables")
+
+    @property
+    def of_overlays(self) -> frozenset[int]:
+        """The values in the column `kind` of the files of overlays."""
+        if not self.facts.base:
+            return frozenset()
+        inline = [(kind, number) for number, kind in enumerate(self.kinds, 1) if kind.form == str(INLINE)]
+        return frozenset(number for kind, number in inline if not kind.source and kind.field != REPORT_FIELD)
 
     def __init__(self, path: str, shard: str | None = None) -> None:
         self.path = path

@@ -21,6 +21,7 @@ from touchfs.cli.dataset_options import (
     ReadOptions,
     audio_root_option,
     key_rule_option,
+    overlay_option,
     sample_rate_option,
     segments_option,
     split_option,
@@ -38,6 +39,7 @@ from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.core.errors import UsageError
 from touchfs.dataset import counted
 from touchfs.features import Features
+from touchfs.indexing.overlays.named import has_overlays
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
 
@@ -62,7 +64,8 @@ Samples keep their order and their keys.
   lance    a Lance dataset with the same columns
   parquet  Parquet files with the same columns
 
---features names other columns for arrow, lance and parquet.
+--features names other columns for arrow, lance and parquet. The columns of --overlay are written as `touchfs ls` shows
+them, or as fields where a target has no such files.
 
 If the target cannot store a field, the error names the sample. In archives a dot in the last part of a key becomes %2E,
 and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
@@ -123,6 +126,7 @@ Example:
 @segments_option
 @audio_root_option
 @split_option
+@overlay_option
 @table_options
 @source_options
 @workers_option()
@@ -144,6 +148,7 @@ def command(
     segments: str,
     audio_root: str | None,
     split: str | None,
+    overlays: tuple[str, ...],
     key_column: str | None,
     layout: str | None,
     features: str | None,
@@ -161,11 +166,12 @@ def command(
         layout=layout,
         features=features,
         split=split,
+        overlays=overlays,
     )
     given = {name: value for name, value in target_options.items() if value is not None}
     if sample_kind is not None:
         others = given or num_utt_per_shard or leave_out or skip_bad or where or take is not None or select != SAMPLES
-        if kind not in _INTERLEAVED or others or split is not None:
+        if kind not in _INTERLEAVED or others or split is not None or overlays:
             raise UsageError(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )
@@ -180,6 +186,8 @@ def command(
     if workers.scheduler is not None and select.partition("/")[0] not in ("samples", "shards"):
         raise UsageError(f"--dask cannot be used with --select {select}: use --jobs")
     choice = _choice(path, output, select, where, take, options)
+    if workers.scheduler is not None and choice is not None and any(choice.overlaid):
+        raise UsageError("--dask cannot be used with overlays: use --jobs, or --overlay none")
     target = _target(kind, num_utt_per_shard, limits, given)
     with executor(workers, [path], [output]) as pool, progress_bar("converting") as progress:
         report = convert(
@@ -205,8 +213,11 @@ def command(
 def _choice(
     path: str, output: str, select: str, where: str | None, take: int | None, options: Options
 ) -> Choice | None:
-    """What the options choose of a dataset; None for all of its samples. Only a choice needs the index."""
-    if where is None and take is None and select == SAMPLES:
+    """What the options choose of a dataset, and what overlays add to it; None for all of its samples, as they are.
+    Only a choice and overlays need the index.
+    """
+    is_all = where is None and take is None and select == SAMPLES
+    if is_all and not has_overlays(path, options):
         return None
     from touchfs.dataset.samples import DatasetSamples
     from touchfs.select.ids.names import open_file
@@ -217,13 +228,17 @@ def _choice(
     check_output(output)
     check_apart(path, output)
     dataset = open_indexed(path, ReadOptions(options, in_place=False))
+    overlaid = [shard.catalog if shard.catalog != shard.base_catalog else "" for shard in dataset.shards]
+    overlays = {"overlay": [*options.overlays] or None}
+    if is_all:
+        return Choice(None, overlays, overlaid)
     samples, positions = base_of(Selector(dataset, survivors_directory(), open_ids=open_file).select(select, where))
     parts = None if isinstance(samples, DatasetSamples) else samples
     shards = [
         ChosenOfShard(array("q", (found if parts else found - start).tolist()), parts)
         for start, found in samples.in_shards(positions[:take])
     ]
-    return Choice(shards, {"select": select, "where": where, "take": take})
+    return Choice(shards, {"select": select, "where": where, "take": take, **overlays}, overlaid)
 
 
 def _check_one_process(kind: str, workers: Workers) -> None:

@@ -19,6 +19,7 @@ from touchfs.dataset import Dataset, counted
 from touchfs.dataset.info import info_of, stored_columns
 from touchfs.dataset.recordings.recording_formats import RecordingFormats, recording_formats
 from touchfs.indexing.dataset_path import split_dataset_path
+from touchfs.indexing.overlays.sides import joined_overlays
 from touchfs.indexing.serving import first_reason, unshown_audio, why_unservable
 
 ERRORS_SHOWN = 10
@@ -46,8 +47,9 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
     dataset = open_indexed(path, read_options, below=below)
     status = 1 if why_unservable(dataset, strict=True) else 0
     facts, formats = dataset.facts(), recording_formats(dataset)
+    overlays = joined_overlays(dataset, read_options.options)
     if as_json:
-        say(json.dumps(info_of(dataset)))
+        say(json.dumps(info_of(dataset) | ({"overlays": [each.facts() for each in overlays]} if overlays else {})))
         return status
     damaged, broken = facts["damaged_samples"], sum(bool(shard.reports) for shard in dataset.shards)
     has_recordings = bool(formats.count or facts["segments"] or dataset.seconds)
@@ -72,6 +74,8 @@ def command(location: str, as_json: bool, read_options: ReadOptions) -> int:
     for name, value in lines.items():
         if value:
             say(f"{name + ':':<15} {value}")
+    for overlay in overlays:
+        say(f"{'overlay:':<15} {overlay}")
     if dataset.moved_from:
         moved_from = quote_name(dataset.moved_from)
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")

@@ -47,6 +47,11 @@ _NEVER = re.compile(f"[/{UNSAFE}]")
 _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
 
 
+def is_overlay_row(extension: str) -> bool:
+    """True if a file with this extension is the row of an overlay."""
+    return f".{extension}".endswith(f".{OVERLAY_JSON}")
+
+
 def quote(component: str) -> bytes:
     """Quote a component of a key as a file name of any length."""
     return _WHOLE.get(component) or _quote_characters(component)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
-from touchfs.core.names import OVERLAY_JSON, REPORT, ROW_JSON
+from touchfs.core.names import REPORT, ROW_JSON, is_overlay_row
 from touchfs.dataset.recordings.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none, plain_range_of
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
@@ -245,7 +245,7 @@ class Sample(Mapping[str, bytes]):
         """The fields that overlays have for it: of two of a name, that of the first overlay. Raises FormatError."""
         fields: dict[str, Any] = {}
         for name in self:
-            if f".{name}".endswith(f".{OVERLAY_JSON}"):
+            if is_overlay_row(name):
                 try:
                     row = parse_json(self.plain(name, LIMITS.json))
                 except (ValueError, RecursionError) as error:

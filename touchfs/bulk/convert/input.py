@@ -7,7 +7,7 @@ each thread keeps the shard open that it read last, until `release`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 from touchfs.bulk.chosen import Choice, ChosenOfShard, parts_of
 from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
+from touchfs.catalog.catalog import Catalog
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, TouchfsError
-from touchfs.core.extent import Buffer, Content
+from touchfs.core.extent import Buffer, Content, Memory
 from touchfs.core.progress import stage
 from touchfs.form.compressed_content import plain_extension, read_plain
+from touchfs.form.plain import INLINE
 from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
 from touchfs.limits import too_large
 from touchfs.registry.contents import FieldContents
@@ -41,13 +43,14 @@ class InputShard(NamedTuple):
     """A shard to convert, and the fingerprints of its files when the conversion began.
 
     `partition` has the values of its directories (`touchfs.tables.values.partition`). By default, all samples are
-    `chosen`.
+    `chosen`. `overlaid` is the path of its catalog with the files of overlays, "" if it has none.
     """
 
     path: str
     files: Mapping[str, Fingerprint]
     partition: str = ""
     chosen: ChosenOfShard | None = None
+    overlaid: str = ""
 
     @property
     def size(self) -> int:
@@ -97,6 +100,9 @@ def inputs_of(found: Sequence[FoundShard], choice: Choice | None) -> list[InputS
     shards = [*map(input_of, found)]
     if choice is None:
         return shards
+    shards = [shard._replace(overlaid=path) for shard, path in zip(shards, choice.overlaid, strict=True)]
+    if choice.shards is None:
+        return shards
     pairs = zip(shards, choice.shards, strict=True)
     return [shard._replace(chosen=chosen) for shard, chosen in pairs if chosen.numbers]
 
@@ -135,12 +141,28 @@ def samples(
         yield error
 
 
+class _Added:
+    """The files that overlays add to the samples of a shard, which are in its `catalog`."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._table = catalog.tables["shards"]
+        self._kinds = catalog.of_overlays
+
+    def files(self, ordinal: int) -> Iterator[ViewFile]:
+        """Those of a sample. Raises FormatError for a damaged catalog."""
+        for row in self._table.files(ordinal):
+            if self._table.kind[row] in self._kinds:
+                extension, data = self._table.extension(row), self._table.inline(row)
+                yield ViewFile(extension, Field(extension, "", 0, len(data), INLINE, extension, detail=data))
+
+
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
     def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, new_names: NewNames) -> None:
         self._contents = FieldContents(known_shard(read.path, read.files), options.limits)
         self._segments = SegmentFinder(self._contents, options)
+        self._added = _Added(Catalog(read.overlaid, read.path)) if read.overlaid else None
         self._leave_out = leave_out
         self._new_names = new_names
         self._limit = options.limits.decoded
@@ -161,10 +183,10 @@ class Files:
         return [file._replace(extension=names.get(file.label, file.extension)) for file in found]
 
     def _all(self, sample: StoredSample) -> Iterable[ViewFile]:
-        return raw.files(sample)
+        return raw.files(sample) if self._added is None else [*raw.files(sample), *self._added.files(sample.ordinal)]
 
     def _content(self, field: Field) -> Content:
-        return self._contents.content(field)
+        return self._contents.content(field) if field.form is not INLINE else Memory(field.detail)
 
     def read(self, file: ViewFile) -> Buffer:
         """The bytes of a file. Raises FormatError, SourceError or ChangedError."""

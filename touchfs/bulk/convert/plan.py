@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import Any
@@ -50,6 +51,7 @@ def plan_digest(shards: Iterable[InputShard]) -> str:
     """The SHA-256 of the paths and fingerprints of all shards, which the plan of an unfinished conversion holds."""
     facts = [
         (each.path, each.partition, [(name, file.hashed) for name, file in sorted(each.files.items())])
+        + ((os.path.basename(each.overlaid),) if each.overlaid else ())
         for each in shards
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -11,7 +11,7 @@ objects of "custom", but only one level deep, so the metainfo below stays unchan
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import inf, isfinite, nextafter
@@ -21,7 +21,7 @@ from touchfs.containers.shar.write.manifests import is_array, is_recording
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Buffer
 from touchfs.core.json_text import parse_json
-from touchfs.core.names import ROW_JSON
+from touchfs.core.names import ROW_JSON, is_overlay_row, shown_extension
 from touchfs.form.compressed_content import plain_extension
 from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object, shown_time
@@ -55,8 +55,14 @@ class ParsedSample:
         stored = files.get(JSON, b"")
         fields = parse_object(stored) if JSON in files else {}
         text = _decode(TEXT, files[TEXT]) if TEXT in files else None
-        named = [(extension, *extension.rsplit(".", 1)) for extension in files if is_value(extension)]
-        values = {name: _VALUES[kind](extension, files[extension]) for extension, name, kind in named}
+        named = [
+            (extension, *extension.rsplit(".", 1))
+            for extension in files
+            if is_value(extension) and not is_overlay_row(extension)
+        ]
+        rows = [_parse(extension, files[extension]) for extension in files if is_overlay_row(extension)]
+        stored_values = {name: _VALUES[kind](extension, files[extension]) for extension, name, kind in named}
+        values = _with_columns(stored_values, rows, fields)
         if is_cut(fields):
             return cls(fields, stored, parse_cut(fields).text if text is None else text, values)
         known = parse_metainfo(stored).text if JSON in files else None
@@ -70,6 +76,21 @@ class ParsedSample:
     def is_cut(self) -> bool:
         """True if the JSON is a cut of Lhotse's."""
         return is_cut(self.fields)
+
+
+def _with_columns(values: dict[str, Any], rows: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Named values with the columns of overlays, whose `rows` are. What is stored counts before these: `fields` of the
+    JSON, and values, unless one is only the text of a column.
+    """
+    found: dict[str, Any] = {}
+    for row in rows:
+        found = {**_object(row), **found}
+    columns = {name: value for name, value in found.items() if name not in fields}
+    texts = dict[str, str]()
+    for name, value in found.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        texts[shown_extension(f"{name}.{TEXT}").removesuffix(f".{TEXT}")] = text.removesuffix("\n")
+    return columns | {name: value for name, value in values.items() if value != texts.get(name)}
 
 
 def is_value(extension: str) -> bool:

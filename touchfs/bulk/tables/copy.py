@@ -31,7 +31,7 @@ def find_table(
     source: str, settings: TableSettings, options: Options, choice: Choice | None = None
 ) -> BatchSource | None:
     """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others,
-    and where parts of its samples are chosen.
+    where parts of its samples are chosen, and where overlays add columns.
 
     Its rows have the values of its directories, too.
 
@@ -40,7 +40,7 @@ def find_table(
     found, limits = find(Location.parse(source), split=options.split).shards, options.limits
     kinds, rows = {shard.container for shard in found}, settings.batch_size or ROWS
     shards = inputs_of(found, choice)
-    if not shards or any(shard.chosen is not None and shard.chosen.parts is not None for shard in shards):
+    if not shards or any(shard.overlaid or (shard.chosen and shard.chosen.parts is not None) for shard in shards):
         return None
     if kinds == {containers.ARROW}:
         return ArrowBatches(shards, limits)

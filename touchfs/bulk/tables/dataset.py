@@ -17,6 +17,7 @@ from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.core.extent import Memory
 from touchfs.core.json_text import parse_json
 from touchfs.core.location import Location
+from touchfs.core.names import is_overlay_row
 from touchfs.core.progress import Progress
 from touchfs.dataset.sample import JSON_NAMES
 from touchfs.features import Features, File, Value
@@ -105,6 +106,8 @@ class DatasetItems:
             extension = next((each for each in names if each in found), None)
             data = b"" if extension is None else files.read(found[extension])
             values = _object(read_plain(extension or "", Memory(bytes(data)), self._options.limits.json))
+            for label in filter(is_overlay_row, found):
+                values = {**_object(bytes(files.read(found[label]))), **values}
         except (FormatError, NotFoundError) as error:
             self._problem(where, error)
             return

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
-
-import numpy as np
 
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.core import jobs
@@ -25,8 +23,9 @@ from touchfs.dataset.shard import OVERLAID, ListedShard, Shard
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.index_task import has_catalog, index_again, warn_of_damage
-from touchfs.indexing.overlays.join import Joined, base_of, join_catalog, joined_rows
+from touchfs.indexing.overlays.join import Joined, base_of, join_catalog
 from touchfs.indexing.overlays.named import NamedOverlay, find_overlays, overlays_hash, overlays_of
+from touchfs.indexing.overlays.sides import Sides, joined_rows, sides_of
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.posix.atomic import turn
 from touchfs.shard.options import Options
@@ -133,14 +132,14 @@ class OverlaidIndexer:
     def _tell(self, shards: Mapping[str, Shard], made: Mapping[str, list[Joined]]) -> None:
         """Write to the log what has no other side, and which files are left out."""
         for number, overlay in enumerate(self._overlays):
-            rows, matched = overlay.open().rows, 0
-            has_sample = np.zeros(rows, bool)
-            for path, shard in shards.items():
-                joined = made.get(path)
-                found = joined[number].rows if joined else joined_rows(Catalog(shard.catalog, path), overlay)
-                has_sample[found] = True
-                matched += len(found)
-            _tell_sides(overlay, rows, rows - int(np.count_nonzero(has_sample)), matched, shards.values())
+            found = (
+                joined[number].rows
+                if (joined := made.get(path))
+                else joined_rows(Catalog(shard.catalog, path), overlay.extension)
+                for path, shard in shards.items()
+            )
+            samples = sum(shard.samples for shard in shards.values())
+            _tell_sides(overlay, sides_of(overlay, found, samples), samples)
         left_out: dict[str, tuple[NamedOverlay, Joined]] = {}  # those beside their shards are told together
         for path, each in made.items():
             for overlay, here in zip(self._of(shards[path]), each, strict=False):
@@ -240,8 +239,8 @@ def _current(path: str, base: Facts, shard: Shard) -> Facts | None:
     return facts if facts == base or facts.base == base_of(base) else None
 
 
-def _tell_sides(overlay: NamedOverlay, rows: int, surplus: int, matched: int, shards: Iterable[Shard]) -> None:
-    samples = sum(shard.samples for shard in shards)
+def _tell_sides(overlay: NamedOverlay, sides: Sides, samples: int) -> None:
+    rows, (matched, surplus, missing) = overlay.open().rows, sides
     if columns := overlay.open().columns.left_out:
         log.warning("%s: columns of bytes are left out: %s", overlay.shown, ", ".join(columns))
     if not rows:
@@ -251,8 +250,8 @@ def _tell_sides(overlay: NamedOverlay, rows: int, surplus: int, matched: int, sh
     else:
         if surplus:
             log.warning("%s: %s of no sample", overlay.shown, _are(surplus, "row"))
-        if matched < samples:
-            log.warning("%s: %s of %s have no row", overlay.shown, f"{samples - matched:,}", counted(samples, "sample"))
+        if missing:
+            log.warning("%s: %s of %s have no row", overlay.shown, f"{missing:,}", counted(samples, "sample"))
 
 
 def _tell_left_out(overlay: NamedOverlay, joined: Joined) -> None:

@@ -49,14 +49,6 @@ def base_of(facts: Facts) -> str:
     return hex_digest(repr(facts).encode(errors="surrogatepass"))
 
 
-def joined_rows(catalog: Catalog, overlay: NamedOverlay) -> NDArray[np.int64]:
-    """The numbers of the rows of an overlay that a joined catalog has."""
-    table = catalog.tables["shards"]
-    kinds = [number for number, kind in enumerate(catalog.kinds, 1) if kind.field == overlay.extension]
-    rows = np.flatnonzero(np.isin(np.asarray(table.kind), kinds))
-    return np.asarray(table.offset)[rows].astype(np.int64)
-
-
 def join_catalog(base: Catalog, path: str, overlays: Sequence[NamedOverlay]) -> tuple[Facts, list[Joined]]:
     """Write the catalog at `path`: that of a shard with the files of overlays. Raises FormatError, and as `open`."""
     table = base.tables["shards"]

@@ -13,12 +13,13 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from touchfs.core.control_characters import quote_name
-from touchfs.core.errors import SourceError, TouchfsError, UsageError
+from touchfs.core.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.core.location import Location
 from touchfs.core.names import OVERLAY_JSON, hex_digest
 from touchfs.core.urls import shown
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import plain_stem
+from touchfs.registry.find import FoundShard, find
 from touchfs.source.data import DATA, Look
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, Status
@@ -105,7 +106,7 @@ def spell_overlay(name: str | os.PathLike[str]) -> str:
     return absolute if column is None else f"{absolute}:{column}"
 
 
-def overlays_of(shards: Iterable[ListedShard], options: Options, look: Look) -> dict[str, NamedOverlay]:
+def overlays_of(shards: Iterable[ListedShard | FoundShard], options: Options, look: Look) -> dict[str, NamedOverlay]:
     """The overlays that shards have beside them, by their paths: the Parquet files that img2dataset writes.
 
     At a URL they are found if their directory was listed.
@@ -124,6 +125,20 @@ def overlays_of(shards: Iterable[ListedShard], options: Options, look: Look) -> 
                 if status.type is FileType.FILE:
                     found[shard] = NamedOverlay(os.path.join(directory, name), "key", version, is_beside=True)
     return found
+
+
+def has_overlays(source: str, options: Options) -> bool:
+    """True if overlays are named, or if a shard has one beside it; False if there are no shards. Raises as `find`."""
+    if any(name != NO_OVERLAY for name in options.overlays):
+        return True
+    look = Look()
+    try:
+        location = Location.parse(source)
+        found = find(location, store=look, audio_root=options.limits.audio_root, split=options.split).shards
+    except NotFoundError:
+        return False
+    shards = [shard._replace(location=shard.location.absolute) for shard in found]
+    return bool(overlays_of(shards, options, look))
 
 
 def find_overlays(names: Sequence[str]) -> tuple[NamedOverlay, ...]:
