@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -152,13 +154,100 @@ def test_what_a_process_has_decoded_no_other_decodes(tmp_path: Path, pair: tuple
         file.write(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     scratch = Scratch.configured()
-    assert len(scratch.values()) >= 1
-    for value in scratch.values():  # what is damaged or gone is decoded again
-        Path(value).write_bytes(Path(value).read_bytes()[:-1])
+    assert len(scratch.values()) == 1 and len(scratch.stored()) >= 1
+    scratch.remove([max(scratch.stored(), key=os.path.getsize)])  # what is gone or damaged is decoded again
+    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+    for stored in [*scratch.values(), *scratch.stored()]:
+        Path(stored).write_bytes(Path(stored).read_bytes()[:-1])
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
     assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
-    scratch.remove([max([*scratch.values(), *scratch.stored()], key=os.path.getsize)])  # the cells, not their places
-    assert read_elsewhere(path, 40, window).stdout == b"".join(cells)
+
+
+def images_file(path: Path) -> list[bytes]:
+    """Write a file of four row groups, each of one page that is kept, and return its cells."""
+    cells = [np.random.default_rng(i).bytes(60_000) for i in range(12)]
+    pq.write_table(pa.table({"a": cells}), path, row_group_size=3)
+    return cells
+
+
+def read_anew(path: Path) -> list[bytes]:
+    """The cells as a new process reads them, from the last to the first."""
+    for kept in (parquet_pages._CELLS, parquet_pages._PLACES, parquet_pages._FILES, parquet_pages._DECODED):
+        kept.forget()  # type: ignore[attr-defined]
+    form, extent = parse_form("parquet/0"), Extent(DATA.open(str(path)), 0, 0)
+    return [bytes(form.whole(extent, pack_ordinal(row), LIMITS)) for row in reversed(range(12))][::-1]
+
+
+def test_kept_pages_are_read_with_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page is a file that is opened once, the footer is not parsed, and each call takes a fifth of a µs."""
+    path = tmp_path / "x.parquet"
+    cells = images_file(path)
+    assert read_anew(path) == cells
+    opened, find = [], Scratch.find
+    monkeypatch.setattr(Scratch, "find", lambda self, name: opened.append(name) or find(self, name))
+    monkeypatch.setattr(parquet_pages, "open_parquet", None)
+    assert read_anew(path) == cells
+    assert len(opened) == len({*opened}) == 4
+    form, extent, names = parse_form("parquet/0"), Extent(DATA.open(str(path)), 0, 0), list[str]()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
+
+    for is_counted in (False, True):
+        sys.setprofile(count if is_counted else None)
+        try:
+            form.whole(extent, pack_ordinal(7), LIMITS)
+        finally:
+            sys.setprofile(None)
+    assert len(names) <= 16, names
+
+
+def planted(kind: int = 0, group: int = 0, count: int = 3, size: int = 180_012, *places: int) -> bytes:
+    return struct.pack("<4q", kind, group, count, size) + struct.pack(f"<{len(places)}q", *places)
+
+
+RIGHT = (4, 60_008, 120_012, 60_000, 60_000, 60_000)
+PLANTED = {
+    "nothing": b"",
+    "half a head": planted()[:20],
+    "no cells": planted(0, 0, 0),
+    "more cells than bytes": planted(0, 0, 1 << 60, 180_012, *RIGHT),
+    "fewer than none": planted(0, 0, -3, 180_012, *RIGHT),
+    "a negative size": planted(0, 0, 3, -1, *RIGHT),
+    "a negative offset": planted(0, 0, 3, 180_012, -80, *RIGHT[1:]),
+    "a negative length": planted(0, 0, 3, 180_012, *RIGHT[:5], -1),
+    "a cell beyond the end": planted(0, 0, 3, 180_012, *RIGHT[:5], 60_001),
+    "a sum of over 64 bits": planted(0, 0, 3, 180_012, 4, 60_008, 2**63 - 1, *RIGHT[3:]),
+    "a dictionary that is not there": planted(1, 0, 3, 180_012, *RIGHT),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_kept_pages_are_checked_before_they_are_believed(tmp_path: Path, what: str) -> None:
+    path, scratch = tmp_path / "x.parquet", Scratch.configured()
+    cells = images_file(path)
+    assert read_anew(path) == cells
+    for stored in scratch.stored():
+        data = Path(stored).read_bytes()
+        head = PLANTED[what][:8] + data[8:16] + PLANTED[what][16:]  # each has its own group
+        assert data.startswith(planted()[:8] + data[8:16] + planted(0, 0, 3, 180_012, *RIGHT)[16:])
+        Path(stored).write_bytes(
+            PLANTED[what] if len(PLANTED[what]) < 32 else head if head[0] else head + data[len(head) :]
+        )
+    assert read_anew(path) == cells
+
+
+def test_where_row_groups_begin_is_not_believed(tmp_path: Path) -> None:
+    path, scratch = tmp_path / "x.parquet", Scratch.configured()
+    cells = images_file(path)
+    assert read_anew(path) == cells
+    (value,) = scratch.values()
+    name = os.path.basename(value).removesuffix(".value")
+    for starts in ([], [0], [3, 3, 3], [9, 6, 3, 0], [-1 << 63], [0, 1, 2, 3, 4, 5]):
+        scratch.remove([value])
+        scratch.keep(name, np.array(starts, "<i8").tobytes() + b"\0" * (len(starts) == 1))
+        assert read_anew(path) == cells
 
 
 def test_pages_that_a_crash_may_have_damaged_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +258,7 @@ def test_pages_that_a_crash_may_have_damaged_are_not_read(tmp_path: Path, monkey
     for boot in ("before the crash", "after it"):
         monkeypatch.setattr(parquet_pages, "_boot", lambda boot=boot: boot)
         form, extent = parse_form("parquet/0"), Extent(DATA.open(str(path)), 0, 0)
-        parquet_pages._files._kept.forget()
+        parquet_pages._CELLS.forget()
         parquet_pages._FILES.forget()
         for _ in range(2):
             contents = [form.content(extent, pack_ordinal(row), LIMITS) for row in range(6)]

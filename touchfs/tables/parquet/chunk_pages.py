@@ -130,8 +130,8 @@ class ParquetPages:
     ) -> tuple[CellRanges, memoryview, bool] | None:
         """The cells of a page of a leaf in no list, if that or its dictionary has over `least` decompressed bytes.
 
-        Where they are in these bytes; the bytes, of which no other copy is made; whether they are the dictionary's.
-        None for smaller pages and other encodings.
+        Where they are in these bytes; the bytes, of which no other copy is made; whether other pages share them, as
+        those of a dictionary. None for smaller pages and other encodings.
         """
         table, codec = self.table(leaf, group), self.chunk(leaf, group).codec
         page, dictionary = self._flat_page(table, number), None
@@ -150,7 +150,7 @@ class ParquetPages:
             return None
         if dictionary is None:
             found.offsets[found.valid] -= data.size - len(values)
-        return found, values, dictionary is not None
+        return found, values, dictionary is not None and len(table.rows) > 2  # else the only page
 
     def _decompressed(self, page: ParquetPage, codec: int) -> tuple[Content, memoryview]:
         """The bytes of a page decompressed, and those after the levels that version 2 stores as they are."""

@@ -178,7 +178,7 @@ class OpenParquet:
 
     def large_cells(self, path: Path, rows: range, least: int) -> tuple[CellRanges, memoryview, bool] | None:
         """Like `cell_buffers`, if over `least` bytes are decompressed for the rows: where the cells are in bytes, the
-        bytes, and whether these are a dictionary, which other pages share. None for other pages, and other encodings.
+        bytes, and whether other pages share these, as a dictionary. None for other pages, and other encodings.
         """
         leaf, (batch, row) = self._footer.schema.leaf_at(path), self.locate(rows.start)
         if leaf.max_repetition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import Buffer, Content, Extent
@@ -49,7 +49,11 @@ class ParquetCell(Form):
         return ParquetCellFile(cast("StoredFile", extent.source), self, parse_ordinal(detail), limits)
 
     def whole(self, extent: Extent, detail: bytes, limits: Limits) -> Buffer:
-        found = self.content(extent, detail, limits).found()
+        source: Any = extent.source
+        cell = open_cells(source, self.path, limits).cell(parse_ordinal(detail))
+        if self.form is BYTES:
+            return cell.source.read(cell.offset, cell.size)
+        found = self.form.content(cell, b"", limits)
         return found.read(0, found.size)
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
