@@ -13,15 +13,16 @@ from __future__ import annotations
 import struct
 from array import array
 from contextlib import suppress
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import av
 
 from touchfs.core.errors import FormatError
-from touchfs.core.extent import Buffer
+from touchfs.core.extent import Buffer, drive
 from touchfs.core.extent.file_object import FileObject
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
+from touchfs.media.coding.mp3_frames import Frames, read_frames
 from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
 from touchfs.media.decoder.decode import DECODERS, LIBAV_FORMATS, decode_packet, open_decoder
@@ -76,6 +77,8 @@ def demux(request: Message, content: RequestContent) -> tuple[dict[str, Any], li
             return _NOT_BY_ITSELF, []
         if request.values["demuxer"] == "mov" and stream.codec_context.codec.canonical_name.startswith(_ALIKE):
             return _read_packets(_few_packets(container, stream, content), stream, content)
+        if request.values["demuxer"] == "mp3":
+            return _read_packets(_few_frames(container, stream, content), stream, content)
         return _read_packets(container.demux(stream), stream, content)
     return _NOT_BY_ITSELF, []
 
@@ -93,6 +96,21 @@ def _few_packets(container: InputContainer, stream: AudioStream, content: Reques
         if last and end > _ENDS and index.has(last, end):
             yield from index.between(_ENDS, end)
             yield from last
+            return
+    yield from packets
+
+
+def _few_frames(
+    container: InputContainer, stream: AudioStream, content: RequestContent
+) -> Iterator[AnyPacket | Frames]:
+    """All packets of an MP3. If one frame follows the other, those after the first ones are not read by libav."""
+    packets = (packet for packet in container.demux(stream) if packet.size)
+    first = list(islice(packets, _ENDS))
+    yield from first
+    if len(first) == _ENDS:
+        known = [(packet.pos, bytes(packet)) for packet in first]
+        if (frames := drive(read_frames(content.size, known, _skipped(first[0])), content)) is not None:
+            yield frames
             return
     yield from packets
 
@@ -146,6 +164,12 @@ def _read_packets(packets: Any, stream: AudioStream, content: RequestContent) ->
     waiting: list[AnyPacket] = []
     end = 0
     for packet in packets:
+        if isinstance(packet, Frames):
+            offsets.extend(accumulate(packet.sizes[:-1], initial=packet.offset))
+            sizes.extend(packet.sizes)
+            lengths.extend(array("I", [packet.samples]) * len(packet.sizes))
+            trim.add_frames(packet)
+            break
         if not packet.size:
             continue
         # PCM that its header says to go on has what is there, as in a WAV: CAF may have -1 as its size.
@@ -273,18 +297,35 @@ class _Trim:
     def add(self, packet: AnyPacket, length: int) -> int:
         """Count the samples of the next packet, and return them."""
         padding = 0
-        if not isinstance(packet, IndexedPacket) and packet.has_sidedata("skip_samples"):
-            self._skip, padding = _SKIP_SAMPLES.unpack_from(bytes(packet.get_sidedata("skip_samples")))
+        if not isinstance(packet, IndexedPacket) and (found := _skipped(packet)) is not None:
+            self._skip, padding = found
         front = length if packet.is_discard else min(self._skip, length)
         self._skip = max(self._skip - length, 0) if packet.is_discard else self._skip - front
         back = padding if padding <= length - front else 0
-        if kept := length - front - back:
-            first = self._total + front
-            if self.parts and sum(self.parts[-1]) == first:
-                self.parts[-1][1] += kept
-            else:
-                self.parts.append([first, kept])
-                if len(self.parts) > PARTS_MAX:
-                    raise FormatError(f"has gaps: an edit list of over {PARTS_MAX:,} parts is not supported")
+        self._keep(self._total + front, length - front - back)
         self._total += length
         return length
+
+    def add_frames(self, frames: Frames) -> None:
+        """Count frames that are alike, which are the last ones."""
+        length = frames.samples * len(frames.sizes)
+        self._keep(self._total, length - frames.padding)
+        self._total += length
+
+    def _keep(self, first: int, kept: int) -> None:
+        if not kept:
+            return
+        if self.parts and sum(self.parts[-1]) == first:
+            self.parts[-1][1] += kept
+            return
+        self.parts.append([first, kept])
+        if len(self.parts) > PARTS_MAX:
+            raise FormatError(f"has gaps: an edit list of over {PARTS_MAX:,} parts is not supported")
+
+
+def _skipped(packet: Any) -> tuple[int, int] | None:
+    """The samples that libav drops at the begin of a packet and at its end, if it says so."""
+    if not packet.has_sidedata("skip_samples"):
+        return None
+    first, last = _SKIP_SAMPLES.unpack_from(bytes(packet.get_sidedata("skip_samples")))
+    return first, last

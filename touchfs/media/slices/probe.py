@@ -1,8 +1,9 @@
 """Find out what a recording is, without decoding it: its format, and its exact number of samples.
 
 PCM and FLAC need their headers only. Ogg is read by touchfs; other containers by libav's demuxers in a child process.
-Both read all packets (about 1 s for an hour), and what they find is the index that slices need. If libav knows a coding
-and we do not, or a container spreads its packets over the file, the recording is decoded, and its samples are counted.
+Both find all packets (up to 0.5 s for an hour), and what they find is the index that slices need. If libav knows a
+coding and we do not, or a container spreads its packets over the file, the recording is decoded, and its samples are
+counted.
 
 The number of samples is that of ffmpeg's full decode: without encoder delay and padding, if the file says how much that
 is (LAME's tag in MP3, edit lists in MP4, pre-skip and the last granule position in Ogg).
