@@ -135,8 +135,8 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         return {"current": min(currents), "sources": sources, **_first(firsts[0])}
 
     def extended(self, saved: Saved) -> State:
-        """Return a state in which each source goes on as it would alone, and what is new of those that have ended comes
-        behind the last one.
+        """Return the state after `saved` in which each source goes on as it would alone, and what is new of those that
+        have ended comes behind the last one.
         """
         if self.shuffle_iters:
             return super().extended(saved)
