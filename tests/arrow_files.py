@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from checked_source import CheckedSource
 
 from touchfs.core.extent import Buffer, drive
 from touchfs.format.arrow.batch import batch_layout
@@ -16,21 +17,6 @@ from touchfs.format.arrow.metadata import Kind
 from touchfs.format.arrow.schema import IpcField
 
 Write = Callable[..., bytes]
-
-
-class CheckedSource:
-    """A file in memory. A read outside it is an error of the codec."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.read_bytes = 0
-
-    def read(self, offset: int, length: int) -> Buffer:
-        assert 0 <= offset <= offset + length <= len(self.data), (offset, length, len(self.data))
-        self.read_bytes += length
-        return self.data[offset : offset + length]
-
-    read_nowait = read
 
 
 def write_file(batches: list[pa.RecordBatch], **options: Any) -> bytes:

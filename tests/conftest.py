@@ -1,7 +1,13 @@
 """Fixtures of all tests. Indexes and state go to a directory of the test run, not to the user's."""
 
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +34,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def as_root():
     """For tests that make files of other users, or become another user. None is skipped."""
     assert os.geteuid() == 0, "this test makes files of other users: run the tests as root"
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Executor]:
+    """Processes that several tests take, as each costs a second to start."""
+    with ProcessPoolExecutor(2, get_context("forkserver")) as executor:
+        yield executor
+
+
+@pytest.fixture
+def public():
+    """A directory that every user can look into, unlike pytest's."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)  # a daemon that ends removes its mount point
 
 
 @pytest.fixture(scope="session", autouse=True)

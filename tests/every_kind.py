@@ -16,6 +16,7 @@ from lance_frames import frames_of, write_frames
 from megatron import tokens, write_prefix
 from tars import write_tar
 from touchnet import write_speech
+from tree_files import files_below
 
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
@@ -78,14 +79,6 @@ def files_of(source: str | Path) -> tuple[dict[str, bytes], list[str]]:
     dataset = open_dataset(str(source), options=options)
     tree, files = Tree(dataset, range(1, len(dataset.shards) + 1)), {}
 
-    def add(directory: int, above: str) -> None:
-        for name, entry, _ in tree.entries(directory):
-            if entry.is_directory:
-                add(entry.inode, f"{above}{name.decode()}/")
-            else:
-                content = tree.content(entry.inode)
-                files[above + name.decode()] = bytes(content.read(0, content.size))
-
     for view in ("shards", "interleaved") if options.kind == INTERLEAVED else ("shards",):
-        add(tree.resolve(view).inode, f"{view}/")
+        files |= {f"{view}/{name}": data for name, data in files_below(tree, view).items()}
     return files, [shard.report for shard in dataset.shards]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from arrow_files import CheckedSource
+from checked_source import CheckedSource
 
 from touchfs.limits import LIMITS, Limits
 from touchfs.tables.parquet.open_file import OpenParquet

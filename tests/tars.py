@@ -18,6 +18,20 @@ def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
     return path
 
 
+def write_samples(path: Path, samples: Mapping[str, Mapping[str, bytes]]) -> Path:
+    """Write a tar of files by key and extension."""
+    return write_tar(path, {f"{key}.{end}": data for key, files in samples.items() for end, data in files.items()})
+
+
+def tar_of(members: Mapping[str, bytes]) -> bytes:
+    """The bytes of a tar."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members.items():
+            add(tar, name, data)
+    return file.getvalue()
+
+
 def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     """Add a member to a tar that is being written."""
     member = tarfile.TarInfo(name)

@@ -1,19 +1,9 @@
-"""Processes that several tests take, as each costs a second to start."""
-
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from multiprocessing import get_context
+"""What jobs need in tests."""
 
 import pytest
 from lance_process import one_lance_process
 
 __all__ = ["one_lance_process"]
-
-
-@pytest.fixture(scope="session")
-def processes() -> Iterator[Executor]:
-    with ProcessPoolExecutor(2, get_context("forkserver")) as executor:
-        yield executor
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from tree_files import files_below
 
 import touchfs
 from touchfs.bulk.convert.job import convert
@@ -100,20 +101,7 @@ def shown(source: Path, path: str) -> Shown:
     """The files below a directory of the tree, without the name of the shard, which differs."""
     dataset = open_dataset(os.fspath(source))
     tree = Tree(dataset, range(1, 1 + len(dataset.shards)))
-    below: Shown = {}
-
-    def walk(directory: int, above: str) -> None:
-        for name, entry, _ in tree.entries(directory):
-            if entry.is_directory:
-                walk(entry.inode, f"{above}{name.decode()}/")
-            else:
-                content = tree.content(entry.inode)
-                assert content.size == entry.size
-                below[above + name.decode()] = bytes(content.read(0, content.size))
-
-    for _, shard, _ in tree.entries(tree.resolve(path).inode):
-        walk(shard.inode, "")
-    return below
+    return {name.partition("/")[2]: data for name, data in files_below(tree, path).items()}
 
 
 @pytest.mark.parametrize("plan", ["max=30", "max=2,gap=0.2", "max=30,text=whisper", "max=3,min=1,seed=5"])

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from caches.pet_caches import PETS, pets, stored
+from checked_source import CheckedSource
 from memory import peak
 
 from touchfs.caches.writers.arrow import DEFAULT_SHARD_SIZE_BYTES, write_sharded_arrow_cache
@@ -23,19 +24,6 @@ from touchfs.format.arrow.cells import cells
 from touchfs.format.arrow.file import parse_arrow
 
 NUMBERS = Features({"x": Value("int64")})
-
-
-class Bytes:
-    """A source of bytes in memory."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def read(self, offset, length):
-        assert offset >= 0 and offset + length <= len(self.data)
-        return self.data[offset : offset + length]
-
-    read_nowait = read
 
 
 def numbers(count):
@@ -195,7 +183,7 @@ def test_uncompressed_payloads_are_ranges_of_the_file(tmp_path, codec):
     data = meta.shard_paths[0].read_bytes()
     assert len(data) < plain.shard_paths[0].stat().st_size
     expected = rows(tmp_path / "x")
-    source = Bytes(data)
+    source = CheckedSource(data)
     file = drive(parse_arrow(len(data)), source)
     assert not file.is_stream and len(file.batches) == 3
     for path, value_of in (

@@ -38,6 +38,18 @@ def text(touchfs):
 
 
 @pytest.fixture
+def run(touchfs):
+    """Run a command with an exit status, and return what it printed."""
+
+    def run(*arguments: object, status: int = 0) -> str:
+        done = touchfs(*map(str, arguments))
+        assert done.returncode == status, done
+        return (done.stdout + done.stderr).decode()
+
+    return run
+
+
+@pytest.fixture
 def here(tmp_path, monkeypatch):
     """An empty directory to work in."""
     monkeypatch.chdir(tmp_path)

@@ -9,25 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from arrow_tables import JPG, pictures, write_arrow
 from parquet_tables import write_parquet
 from PIL import Image
 from tars import write_tar
 
 Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(touchfs) -> Run:
-    """Run a command with an exit status, and return what it printed."""
-
-    def run(*arguments: object, status: int = 0) -> str:
-        done = touchfs(*map(str, arguments))
-        assert done.returncode == status, done
-        return (done.stdout + done.stderr).decode()
-
-    return run
 
 
 def read(directory: Path) -> pa.Table:

@@ -13,7 +13,6 @@ extra; in a soak, of each page.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -142,15 +141,6 @@ def another_user():
 def user(request):
     with request.param() as his:
         yield his
-
-
-@pytest.fixture
-def public():
-    """A directory that every user can get at, which those of pytest are not."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place, ignore_errors=True)  # a daemon that ends removes its mount point
 
 
 def shell_of(kind, block):

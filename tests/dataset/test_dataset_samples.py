@@ -20,6 +20,7 @@ from every_kind import OPTIONS, write_every_kind
 from node import data
 from shown import dataset_files
 from touchnet import UINT16, write_shard
+from tree_files import files_below
 
 from touchfs.catalog.table_builder import encode_key
 from touchfs.core.errors import FormatError, NotFoundError, UsageError
@@ -55,7 +56,8 @@ def test_they_are_the_files_of_the_view(speech: Dataset, kind: type[DatasetSampl
 @pytest.mark.parametrize("name", PLANS)
 def test_merged_ones_are_the_files_of_the_mount(speech: Dataset, name: str) -> None:
     samples, tree = MergedSamples(speech, parse_plan(name)), Tree(speech, range(1, len(speech.shards) + 1))
-    assert all_files(samples) == dict(_walk(tree, f"merged/{name}"))
+    shown = files_below(tree, f"merged/{name}").items()
+    assert all_files(samples) == {f"merged/{name}/{path}": data for path, data in shown}
     assert all(next(iter(sample)) == "wav" for sample in samples)
 
 
@@ -118,16 +120,6 @@ def test_keys_of_many_are_those_of_each(tmp_path: Path) -> None:
             found = [keys.at(place) for keys in samples.keys(positions) for place in range(len(keys.lengths))]
             assert found == [wanted[position] for position in positions], name
             assert [*samples.keys(positions[:0])] == []
-
-
-def _walk(tree: Tree, path: str):  # type: ignore[no-untyped-def]
-    for name, entry, _ in tree.entries(tree.resolve(path).inode):
-        below = f"{path}/{name.decode()}"
-        if entry.is_directory:
-            yield from _walk(tree, below)
-        else:
-            content = tree.content(entry.inode)
-            yield below, bytes(content.read(0, content.size))
 
 
 def test_order_and_what_is_told(speech: Dataset) -> None:

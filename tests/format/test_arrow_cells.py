@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_files import EVERY, CheckedSource, Write, all_cells, parse, values, write_file, write_stream
+from arrow_files import EVERY, Write, all_cells, parse, values, write_file, write_stream
+from checked_source import CheckedSource
 
 from touchfs.core.errors import FormatError
 from touchfs.core.extent import drive

@@ -4,6 +4,7 @@ import io
 import struct
 
 import pytest
+from checked_source import CheckedSource
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -37,23 +38,8 @@ def save(size: tuple[int, int], kind: str, options: dict, mode: str = "RGB") -> 
     return file.getvalue()
 
 
-class CountedFile:
-    """A source that fails a test if a read is not within the file, and counts the bytes that are read."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        assert 0 <= offset <= offset + length <= len(self.data)
-        self.bytes_read += length
-        return self.data[offset : offset + length]
-
-    read_nowait = read
-
-
 def by_reads(data: bytes) -> ImageSize | None:
-    return drive(image_size_reads(len(data)), CountedFile(data))
+    return drive(image_size_reads(len(data)), CheckedSource(data))
 
 
 @pytest.mark.parametrize(("kind", "options"), FORMATS)
@@ -82,9 +68,9 @@ def test_big_endian_tiff():
 def test_headers_suffice():
     """A profile of 150 kB is stepped over, and pixels are not read."""
     data = save((3000, 2000), *FORMATS[1])
-    file = CountedFile(data)
+    file = CheckedSource(data)
     assert drive(image_size_reads(len(data)), file) == (3000, 2000)
-    assert file.bytes_read < 5000
+    assert file.read_bytes < 5000
 
 
 def test_a_head_may_be_too_short():

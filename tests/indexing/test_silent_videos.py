@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tars import write_tar
+from tree_files import names
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../media"))
 from videos import make
@@ -35,10 +36,6 @@ def tree_of(place: Path, members: dict[str, bytes], *, full: bool) -> Tree:
     dataset = open_dataset(str(write_tar(place / "x.tar", members)), in_memory=not full, force=full, full=full)
     assert dataset.shards[0].report == ""
     return Tree(dataset, range(1, 2))
-
-
-def names(tree: Tree, path: str) -> list[str]:
-    return [name.decode() for name, _, _ in tree.entries(tree.resolve(path).inode)]
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from checked_source import CheckedSource
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,27 +18,12 @@ COMPRESSIONS = ["raw", "packbits", "tiff_lzw", "tiff_deflate", "tiff_adobe_defla
 ORDERS = ["<", ">"]
 
 
-class CheckedFile:
-    """A source that fails a test if a read is not within the file, and counts the bytes that are read."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        assert 0 <= offset <= offset + length <= len(self.data)
-        self.bytes_read += length
-        return self.data[offset : offset + length]
-
-    read_nowait = read
-
-
 def find(data: bytes, numbers=None) -> list[TiffFrame]:
-    return drive(frames(len(data), numbers), CheckedFile(data))
+    return drive(frames(len(data), numbers), CheckedSource(data))
 
 
 def copy(data: bytes, frame: TiffFrame) -> bytes:
-    content = frame.content(CheckedFile(data))
+    content = frame.content(CheckedSource(data))
     assert content.size == frame.size
     return bytes(content.read(0, content.size))
 
@@ -185,9 +171,9 @@ def test_some_frames_by_number():
 
 def test_pixels_are_not_read():
     data = save([noise(number, size=(500, 500)) for number in range(3)])
-    file = CheckedFile(data)
+    file = CheckedSource(data)
     drive(frames(len(data)), file)
-    assert file.bytes_read < 10_000 < len(data)
+    assert file.read_bytes < 10_000 < len(data)
 
 
 def test_a_copy_of_a_copy_is_the_copy():

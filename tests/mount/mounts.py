@@ -1,5 +1,6 @@
 """What the tests of the mount share: mounts made by the real command, their processes, and the dataset in them."""
 
+import errno
 import json
 import os
 import random
@@ -188,6 +189,44 @@ def read_anew(path: Path) -> bytes:
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return file.read()
+
+
+def outcome(path: Path, read: Callable[[Path], bytes] = read_anew) -> bytes | str:
+    """What a read gives: bytes, or the name of an error."""
+    try:
+        return read(path)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+
+
+def indexers(mounted: Mount) -> list[int]:
+    """The programs that decompress or index in the background."""
+    found = []
+    for pid in (pid for zygote in children(mounted.pid) for pid in children(zygote)):
+        with suppress(OSError):
+            if b"touchfs_mount.beside.indexing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def make_iterator(mounted: Mount, spec: str, name: str = "train") -> Path:
+    """A new iterator with a spec."""
+    path = mounted.path / ".touchfs" / "iterators" / name
+    path.mkdir()
+    (path / "spec").write_text(spec)
+    return path
+
+
+def said(path: Path, file: str) -> str:
+    """What a file of an iterator says."""
+    return (path / file).read_text()
+
+
+def is_stepped(train: Path) -> bool:
+    """Whether an iterator can be stepped, and its epoch has not ended."""
+    with suppress(OSError):
+        return (train / "next").read_text() != ""
+    return False
 
 
 @contextmanager

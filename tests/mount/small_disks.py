@@ -15,9 +15,9 @@ AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
+def small_disk(path: Path, options: str = "size=1m") -> Iterator[Path]:
     path.mkdir()
-    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
+    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=True)
     try:
         yield path
     finally:

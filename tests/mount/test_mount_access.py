@@ -5,8 +5,6 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,18 +19,9 @@ pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """One that all may look into, unlike pytest's."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
-
-
-@pytest.fixture
-def source(place) -> Path:
+def source(public) -> Path:
     """Shards of several owners and modes."""
-    source = place / "data"
+    source = public / "data"
     source.mkdir()
     for name, owner, group, mode in (
         ("all", 0, 0, 0o644),
@@ -85,8 +74,8 @@ def test_files_show_what_their_source_shows(mount, source):
 
 
 @pytest.mark.parametrize("way", ways())
-def test_others_read_what_they_can_read_at_the_source(place, source, way):
-    mounted = Mount(place / "mnt", source, "--allow-other", *WAYS[way])
+def test_others_read_what_they_can_read_at_the_source(public, source, way):
+    mounted = Mount(public / "mnt", source, "--allow-other", *WAYS[way])
     try:
         users = [(OWNER, 65534), (65534, GROUP), (65534, 65534)]
         for name, shard in {"all": "all", "own": "own", "group": "group", "others": "others", "one": "below"}.items():
@@ -101,19 +90,19 @@ def test_others_read_what_they_can_read_at_the_source(place, source, way):
         mounted.end()
 
 
-def test_the_root_is_for_those_who_reach_the_source(place, source):
+def test_the_root_is_for_those_who_reach_the_source(public, source):
     for mode, reached in ((0o700, False), (0o711, True), (0o755, True)):
         source.chmod(mode)
-        mounted = Mount(place / "mnt", source, "--allow-other")
+        mounted = Mount(public / "mnt", source, "--allow-other")
         try:
             assert reads(65534, file(mounted, "all")) is reached
             assert reads(0, file(mounted, "all"))
         finally:
             mounted.end()
-    (place / "above").mkdir(mode=0o750)
-    os.chown(place / "above", 0, GROUP)
-    shutil.copytree(source, place / "above" / "data", symlinks=True)
-    mounted = Mount(place / "mnt", place / "above" / "data", "--allow-other")
+    (public / "above").mkdir(mode=0o750)
+    os.chown(public / "above", 0, GROUP)
+    shutil.copytree(source, public / "above" / "data", symlinks=True)
+    mounted = Mount(public / "mnt", public / "above" / "data", "--allow-other")
     try:
         assert shows(mounted.path) == (0, GROUP, 0o750)
         assert [reads(65534, file(mounted, "all"), group) for group in (GROUP, 65534)] == [True, False]
@@ -141,10 +130,10 @@ def test_lists_are_for_those_who_may_read_all_shards(mount, copied):
     assert shows(mounted.path / "manifests" / "kaldi") == (0, 0, 0o711)
 
 
-def test_options_replace_both(place, source):
+def test_options_replace_both(public, source):
     source.chmod(0o700)
     options = ("--uid", OWNER, "--gid", GROUP, "--umask", "027")
-    mounted = Mount(place / "mnt", source, "--allow-other", *options)
+    mounted = Mount(public / "mnt", source, "--allow-other", *options)
     try:
         assert shows(file(mounted, "own")) == shows(file(mounted, "all")) == (OWNER, GROUP, 0o440)
         assert shows(mounted.path) == shows(mounted.path / "shards" / "own") == (OWNER, GROUP, 0o750)
@@ -162,8 +151,8 @@ def test_a_reload_shows_what_has_changed(mount, source):
     assert shows(mounted.path / "shards" / "all") == (0, 0, 0o700)
 
 
-def test_iterators_do_not_tell_others_the_keys(place, source):
-    mounted = Mount(place / "mnt", source, "--allow-other")
+def test_iterators_do_not_tell_others_the_keys(public, source):
+    mounted = Mount(public / "mnt", source, "--allow-other")
     try:
         iterator = mounted.path / ".touchfs" / "iterators" / "it"
         iterator.mkdir()
@@ -173,9 +162,9 @@ def test_iterators_do_not_tell_others_the_keys(place, source):
         mounted.end()
 
 
-def test_others_do_not_take_all_plans(place, source):
+def test_others_do_not_take_all_plans(public, source):
     (source / "talks.jsonl").write_text('{"id": "talk", "segments": [{"start": 0, "end": 1}]}\n')
-    mounted = Mount(place / "mnt", source, "--allow-other")
+    mounted = Mount(public / "mnt", source, "--allow-other")
     merged = mounted.path / "merged"
     try:
         (mounted.path / ".touchfs" / "iterators" / "it").mkdir()
@@ -191,15 +180,15 @@ def test_others_do_not_take_all_plans(place, source):
         mounted.end()
 
 
-def test_texts_of_kaldis_lists_are_for_whoever_may_read_the_lists(place):
-    (data := place / "data").mkdir()
-    (place / "a.wav").write_bytes(wav_of(bytes(16000)))
-    subprocess.run(["tar", "-C", place, "-cf", data / "x.tar", "a.wav"], check=True)
+def test_texts_of_kaldis_lists_are_for_whoever_may_read_the_lists(public):
+    (data := public / "data").mkdir()
+    (public / "a.wav").write_bytes(wav_of(bytes(16000)))
+    subprocess.run(["tar", "-C", public, "-cf", data / "x.tar", "a.wav"], check=True)
     (data / "segments").write_text("u a 0 1\n")
     (data / "text").write_text("u secret\n")
     for mode in (0o644, 0o600):
         (data / "text").chmod(mode)
-        mounted = Mount(place / f"mnt{mode}", data, "--allow-other")
+        mounted = Mount(public / f"mnt{mode}", data, "--allow-other")
         try:
             text = mounted.path / "segments/x/a/0000.txt"
             assert text.read_bytes() == b"secret"
@@ -208,14 +197,14 @@ def test_texts_of_kaldis_lists_are_for_whoever_may_read_the_lists(place):
             mounted.end()
 
 
-def test_slices_are_for_those_who_may_read_the_recording(place):
-    (place / "data").mkdir()
+def test_slices_are_for_those_who_may_read_the_recording(public):
+    (public / "data").mkdir()
     for name, mode in (("own", 0o600), ("all", 0o644)):
-        soundfile.write(place / "a.wav", [[0.5]] * 800, 8000)
-        with tarfile.open(place / "data" / f"{name}.tar", "w") as tar:
-            tar.add(place / "a.wav", "a/b.wav")
-        (place / "data" / f"{name}.tar").chmod(mode)
-    mounted = Mount(place / "mnt", place / "data", "--allow-other")
+        soundfile.write(public / "a.wav", [[0.5]] * 800, 8000)
+        with tarfile.open(public / "data" / f"{name}.tar", "w") as tar:
+            tar.add(public / "a.wav", "a/b.wav")
+        (public / "data" / f"{name}.tar").chmod(mode)
+    mounted = Mount(public / "mnt", public / "data", "--allow-other")
     slices = mounted.path / "slices"
     try:
         for span in ("0.01-0.02", "5s-9s", "0.010-0.020", "all"):

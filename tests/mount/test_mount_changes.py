@@ -6,20 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, read_anew, samples_of, touchfs
+from mounts import SPEECH, outcome, samples_of, touchfs
 from waiting import wait_until
 
 from touchfs.source.local import VERIFY_SECONDS
 
 MONDAY, TUESDAY = "shards/000000000/talks/monday.wav", "shards/000000000/talks/tuesday.wav"
-
-
-def outcome(path: Path) -> "bytes | str":
-    """What a read gives of which the kernel keeps nothing: bytes, or the name of an error."""
-    try:
-        return read_anew(path)
-    except OSError as error:
-        return errno.errorcode[error.errno or 0]
 
 
 def replace(file: Path) -> None:

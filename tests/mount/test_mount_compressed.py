@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import WAYS, Mount, touchfs, ways
-from processes import children, runs
+from mounts import WAYS, Mount, indexers, touchfs, ways
+from processes import runs
 from tars import tar_of
 from waiting import wait_until
 
@@ -75,16 +75,6 @@ def names(mounted: Mount, shard: str) -> list[str]:
         return []
 
 
-def preparer(mounted: Mount) -> int | None:
-    """The process that decompresses."""
-    for zygote in children(mounted.pid):
-        for pid in children(zygote):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                if b"touchfs_mount.beside.indexing" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return pid
-    return None
-
-
 @pytest.fixture
 def _stopping(tmp_path, monkeypatch) -> None:
     (tmp_path / "site").mkdir()
@@ -95,7 +85,7 @@ def _stopping(tmp_path, monkeypatch) -> None:
 
 def stopped_preparer(mounted: Mount) -> int:
     """The process that decompresses, once it has stopped in the middle (`_stopping`)."""
-    pid = wait_until(lambda: preparer(mounted))
+    (pid,) = wait_until(lambda: indexers(mounted))
     wait_until(lambda: state_of(pid, "State") == "T")
     return pid
 
@@ -158,7 +148,7 @@ def test_what_is_prepared_is_there_at_once(mount, source, scratch):
     assert touchfs("index", source).returncode == 0
     mounted = mount(source)
     assert names(mounted, "a") == ["a", "y.txt"]
-    wait_until(lambda: preparer(mounted) is None)
+    wait_until(lambda: not indexers(mounted))
 
 
 def test_what_a_lower_store_has_is_there_at_once(mount, source, scratch, tmp_path):
@@ -181,7 +171,7 @@ def test_no_decompress(mount, source, scratch):
     assert f"{source / 'a.tar.gz'}: is compressed" in told
     assert "without --no-decompress" in told
     assert len(names(mounted, "c")) == 50
-    wait_until(lambda: preparer(mounted) is None)
+    wait_until(lambda: not indexers(mounted))
     assert stored(scratch) == []
 
 
@@ -201,7 +191,7 @@ def test_a_shard_that_comes(mount, source, scratch):
     """Is prepared too, after a reload that does not wait for it; and one that is damaged says so."""
     mounted = mount(source)
     wait_until(lambda: len(names(mounted, "b")) == 50)
-    wait_until(lambda: preparer(mounted) is None)
+    wait_until(lambda: not indexers(mounted))
     (source / "d.jsonl.gz").write_bytes(gzip.compress(LINES))
     (source / "e.jsonl.gz").write_bytes(gzip.compress(LINES)[:-1])
     assert touchfs("reload", mounted.path).returncode == 0
@@ -233,7 +223,7 @@ def test_no_room(mount, source, scratch):
     wait_until(lambda: names(mounted, "big") == ["ERROR.txt"] and len(names(mounted, "b")) == 50)
     assert "--scratch-size raises it" in (mounted.path / "shards" / "big" / "ERROR.txt").read_text()
     generation = mounted.info()["generation"]
-    wait_until(lambda: preparer(mounted) is None)
+    wait_until(lambda: not indexers(mounted))
     assert touchfs("reload", mounted.path).returncode == 0
     wait_until(lambda: mounted.info()["generation"] >= generation + 2)
     assert names(mounted, "big") == ["ERROR.txt"]

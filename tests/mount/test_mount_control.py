@@ -1,7 +1,6 @@
 """What the mount tells of itself: `.touchfs/info`, extended attributes, statfs, and what the kernel need not ask."""
 
 import contextlib
-import errno
 import json
 import os
 import signal
@@ -12,15 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mounts import SPEECH, samples_of, touchfs
 from processes import runs
+from small_disks import refused
 from waiting import wait_until
 
 MONDAY = "shards/000000000/talks/monday"
-
-
-def errno_of(function, *arguments) -> str:
-    with pytest.raises(OSError) as caught:
-        function(*arguments)
-    return errno.errorcode[caught.value.errno or 0]
 
 
 def test_info(mounted, zoo):
@@ -93,15 +87,15 @@ def test_attributes_tell_where_bytes_are(mounted, zoo):
 def test_attributes_that_are_not_there(mounted):
     for name in (MONDAY + ".wav", "shards", ""):
         path = mounted.path / name
-        assert errno_of(os.getxattr, path, "user.touchfs.nothing") == "ENODATA"
-        assert errno_of(os.getxattr, path, "user.other") == "ENODATA"
+        assert refused(os.getxattr, path, "user.touchfs.nothing") == "ENODATA"
+        assert refused(os.getxattr, path, "user.other") == "ENODATA"
         for known in ("system.posix_acl_access", "security.capability", "trusted.x"):
-            assert errno_of(os.getxattr, path, known) == "ENOTSUP"
+            assert refused(os.getxattr, path, known) == "ENOTSUP"
     assert os.listxattr(mounted.path / "shards") == []
     assert os.listxattr(mounted.path / ".touchfs", follow_symlinks=False) == []
     for name in (".touchfs/info", ".touchfs"):  # there are none at all
-        assert errno_of(os.getxattr, mounted.path / name, "user.touchfs.nothing") == "ENOTSUP"
-        assert errno_of(os.listxattr, mounted.path / name) == "ENOTSUP"
+        assert refused(os.getxattr, mounted.path / name, "user.touchfs.nothing") == "ENOTSUP"
+        assert refused(os.listxattr, mounted.path / name) == "ENOTSUP"
 
 
 def test_statfs(mounted, zoo):

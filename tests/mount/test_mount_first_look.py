@@ -18,8 +18,7 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from mount_numbers import numbers_of
-from mounts import SPEECH, Mount, touchfs
-from processes import children
+from mounts import SPEECH, Mount, indexers, touchfs
 from range_server import range_server
 from s3_server import s3_server
 from slow import slow
@@ -52,16 +51,6 @@ def catalogs(index: Path) -> int:
 
 def shards_in_stats(mounted: Mount, what: str = "") -> float:
     return numbers_of(mounted)[f"touchfs_{what}shards",]
-
-
-def beside(mounted: Mount) -> list[int]:
-    """The program that indexes in the background."""
-    found = []
-    for pid in (pid for zygote in children(mounted.pid) for pid in children(zygote)):
-        with suppress(OSError):
-            if b"touchfs_mount.beside.indexing" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
 
 
 @contextmanager
@@ -116,7 +105,7 @@ def test_only_what_is_looked_into_is_indexed(mount, tars, index):
     assert f"tar, {SHARDS} shards, 1 indexed yet" in touchfs("status", mounted.path).stdout
     wait_until(lambda: [shards_in_stats(mounted), shards_in_stats(mounted, "indexed_")] == [SHARDS, 1])
     assert re.search(r"^indexed shards +1$", touchfs("status", "--stats", mounted.path).stdout, re.MULTILINE)
-    assert beside(mounted) == []
+    assert indexers(mounted) == []
     assert touchfs("reload", mounted.path).stdout.endswith(f"({SHARDS} shards, 1 indexed yet)\n")
     assert (mounted.path / "shards" / "t4" / "t4-0.txt").read_bytes() == b"4 0\n"
     assert catalogs(index) == 2
@@ -151,7 +140,7 @@ def test_all_are_indexed_in_the_background(mount, tars, index):
     info = mounted.info()
     assert (info["generation"], info["shards_with_errors"], info["internal_errors"]) == (2, [], 0)
     assert os.readlink(mounted.path / "by-key" / "t7-3.txt") == "../shards/t7/t7-3.txt"
-    wait_until(lambda: not beside(mounted))
+    wait_until(lambda: not indexers(mounted))
     wait_until(lambda: shards_in_stats(mounted, "indexed_") == SHARDS)
 
 
@@ -244,10 +233,10 @@ def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
     stem = catalog_of(tars, "t4")
     with locked(index, stem):
         mounted = mount(tars, "--indexing", "background")
-        first = wait_until(lambda: beside(mounted))
+        first = wait_until(lambda: indexers(mounted))
         wait_until(lambda: catalogs(index) >= 4)
         os.kill(first[0], signal.SIGKILL)
-        second = wait_until(lambda: [pid for pid in beside(mounted) if pid not in first])
+        second = wait_until(lambda: [pid for pid in indexers(mounted) if pid not in first])
         assert second
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
 
@@ -265,14 +254,14 @@ def test_nobody_waits_for_the_background(mount, tars, big, index, end):
     lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
     mounted = mount(tars, "--indexing", "background")
     wait_until(lock.exists)
-    (pid,) = beside(mounted)
+    (pid,) = indexers(mounted)
     os.kill(pid, signal.SIGSTOP)
     reader = subprocess.run(["cat", mounted.path / "shards/big/000007.txt"], stdout=subprocess.PIPE, timeout=60)
     assert reader.stdout == b"7\n"
     os.kill(pid, end)
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS + MANY)
     assert catalogs(index) == SHARDS + 1
-    wait_until(lambda: not beside(mounted))
+    wait_until(lambda: not indexers(mounted))
     left = [path.name for path in index.iterdir() if "background" in path.name]
     assert left == ([lock.name] if end == signal.SIGKILL else [])  # who is killed holds no lock, but leaves its file
     assert mounted.info()["internal_errors"] == 0
@@ -284,15 +273,15 @@ def test_a_key_does_not_wait_for_a_process_of_low_priority(mount, tars, index):
     lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
     mounted = mount(tars, "--indexing", "background")
     wait_until(lock.exists)
-    [slow_one] = beside(mounted)
+    [slow_one] = indexers(mounted)
     os.kill(slow_one, signal.SIGSTOP)  # as if others had all of the time
     assert os.getpriority(os.PRIO_PROCESS, slow_one) == os.getpriority(os.PRIO_PROCESS, 0) + 10
     reader = subprocess.Popen(["readlink", mounted.path / "by-key" / "t6-0.txt"], stdout=subprocess.PIPE, text=True)
-    [fast_one] = wait_until(lambda: [pid for pid in beside(mounted) if pid != slow_one])
+    [fast_one] = wait_until(lambda: [pid for pid in indexers(mounted) if pid != slow_one])
     assert os.getpriority(os.PRIO_PROCESS, fast_one) == os.getpriority(os.PRIO_PROCESS, 0)
     assert reader.communicate()[0] == "../shards/t6/t6-0.txt\n"
     os.kill(slow_one, signal.SIGCONT)
-    wait_until(lambda: not beside(mounted))
+    wait_until(lambda: not indexers(mounted))
     assert catalogs(index) == SHARDS + 1
     assert mounted.info()["internal_errors"] == 0
 

@@ -14,16 +14,15 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command import INSTALLED
 from machine import FORGET_OTHERS
-from mounts import is_mounted, is_waiting, touchfs
+from mounts import is_mounted, is_stepped, is_waiting, touchfs
 from postgres_server import own_server, postgres_data, server
+from touchnet import UINT8, write_modality
 from waiting import wait_until
 
 import touchfs as touchfs_library
-from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.sample_set import SampleSet
 
 __all__ = ["own_server", "postgres_data", "server"]
@@ -87,10 +86,7 @@ def numbers(tmp_path_factory) -> Path:
 
 
 def write(path: Path, count: int) -> None:
-    path.mkdir()
-    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(count):
-            writer.add({"metainfo": b'{"key": "n%d"}' % number})
+    write_modality(path / "0", "metainfo", UINT8, [b'{"key": "n%d"}' % number for number in range(count)])
 
 
 @pytest.fixture
@@ -277,12 +273,6 @@ def test_while_the_database_is_away_the_data_stays(fleet, own_server):
     wait_until(lambda: is_stepped(train))
     assert first not in (train / "next").read_text()
     assert mounted.info()["internal_errors"] == 0
-
-
-def is_stepped(train: Path) -> bool:
-    with suppress(OSError):
-        return (train / "next").read_text() != ""
-    return False
 
 
 def test_a_database_that_hangs_is_given_up(fleet, own_server):

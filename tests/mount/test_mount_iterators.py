@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import Mount, kill_workers_while
+from mounts import Mount, kill_workers_while, said
+from small_disks import refused
 from waiting import wait_until
 
 from touchfs import node
@@ -59,16 +60,6 @@ def train(mounted) -> Iterator[Path]:
 
 def shell(command: str, path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], cwd=path, capture_output=True, text=True, check=False)
-
-
-def errno_of(function, *arguments) -> str:
-    with pytest.raises(OSError) as caught:
-        function(*arguments)
-    return errno.errorcode[caught.value.errno or 0]
-
-
-def said(path: Path, file: str) -> str:
-    return (path / file).read_text()
 
 
 def test_a_session_in_a_shell(mounted, tmp_path):
@@ -137,7 +128,7 @@ class TestReads:
         said(train, "next")
         with open(train / "next", "rb", 0) as file:
             train.rmdir()
-            assert errno_of(file.read, 10) == "ENOENT"
+            assert refused(file.read, 10) == "ENOENT"
         assert not train.exists()
         train.mkdir()
         assert said(train, "position") == "0\n"
@@ -212,7 +203,7 @@ class TestWrites:
             ("reset", "2", "reset takes 1"),
         ]:
             descriptor = os.open(train / file, os.O_WRONLY | os.O_TRUNC)
-            assert errno_of(os.write, descriptor, text.encode()) == "EINVAL"
+            assert refused(os.write, descriptor, text.encode()) == "EINVAL"
             os.close(descriptor)
             assert why in said(train, "error")
             assert (said(train, "token"), said(train, "spec")) == before
@@ -250,29 +241,29 @@ class TestWrites:
 class TestRefusals:
     def test_files_are_made_and_moved_by_nobody(self, train):
         iterators = train.parent
-        assert errno_of(os.mkdir, train) == "EEXIST"
-        assert errno_of(os.mkdir, train / "new") == "EPERM"
-        assert errno_of(os.mkdir, iterators / "a\nb") == "EINVAL"
+        assert refused(os.mkdir, train) == "EEXIST"
+        assert refused(os.mkdir, train / "new") == "EPERM"
+        assert refused(os.mkdir, iterators / "a\nb") == "EINVAL"
         for path in (train / "new", iterators / "new"):
-            assert errno_of(os.open, path, os.O_CREAT | os.O_WRONLY) == "EPERM"
-            assert errno_of(os.symlink, "/", path) == "EPERM"
-            assert errno_of(os.mkfifo, path) == "EPERM"
-        assert errno_of(os.rename, train, iterators / "other") == "EPERM"
-        assert errno_of(os.rename, train / "spec", train / "token") == "EPERM"
-        assert errno_of(os.unlink, train / "spec") == "EPERM"
-        assert errno_of(os.unlink, iterators / "README") == "EPERM"
-        assert errno_of(os.link, train / "spec", train / "new") == "EPERM"
-        assert errno_of(os.rmdir, iterators) == "EROFS"
-        assert errno_of(os.mkdir, iterators.parent / "new") == "EROFS"
+            assert refused(os.open, path, os.O_CREAT | os.O_WRONLY) == "EPERM"
+            assert refused(os.symlink, "/", path) == "EPERM"
+            assert refused(os.mkfifo, path) == "EPERM"
+        assert refused(os.rename, train, iterators / "other") == "EPERM"
+        assert refused(os.rename, train / "spec", train / "token") == "EPERM"
+        assert refused(os.unlink, train / "spec") == "EPERM"
+        assert refused(os.unlink, iterators / "README") == "EPERM"
+        assert refused(os.link, train / "spec", train / "new") == "EPERM"
+        assert refused(os.rmdir, iterators) == "EROFS"
+        assert refused(os.mkdir, iterators.parent / "new") == "EROFS"
         for path in (train, train / "spec", iterators):
-            assert errno_of(os.chmod, path, 0o777) == "EPERM"
-            assert errno_of(os.utime, path) == "EPERM"
-        assert errno_of(os.truncate, train / "spec", 5) == "EPERM"
-        assert errno_of(os.truncate, train / "len", 0) == "EPERM"
+            assert refused(os.chmod, path, 0o777) == "EPERM"
+            assert refused(os.utime, path) == "EPERM"
+        assert refused(os.truncate, train / "spec", 5) == "EPERM"
+        assert refused(os.truncate, train / "len", 0) == "EPERM"
         os.truncate(train / "spec", 0)
         for file in ("next", "peek", "position", "len", "epoch", "error"):
-            assert errno_of(os.open, train / file, os.O_WRONLY) == "EACCES"
-        assert errno_of(os.open, iterators / "README", os.O_WRONLY) == "EACCES"
+            assert refused(os.open, train / file, os.O_WRONLY) == "EACCES"
+        assert refused(os.open, iterators / "README", os.O_WRONLY) == "EACCES"
         assert os.listdir(iterators) == ["README", "train"]
         assert said(train, "position") == "0\n"
 
@@ -340,7 +331,7 @@ def test_the_token_of_a_file_positions_an_iterator_at_it(mounted, train):
         assert said(train, "position") == f"{position}\n"
         assert said(train, "next").strip() == order[position]
     directory = (mounted.path / order[0]).parent
-    assert errno_of(os.getxattr, directory, "user.touchfs.token") == "ENODATA"
+    assert refused(os.getxattr, directory, "user.touchfs.token") == "ENODATA"
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 import errno
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,35 +15,26 @@ pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """One that all may look into, unlike pytest's."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
-
-
-@pytest.fixture
-def source(place) -> Path:
+def source(public) -> Path:
     """A directory of a user, with links of that user, and root's files beside it."""
-    source = place / "data"
+    source = public / "data"
     source.mkdir()
-    private = place / "private"
+    private = public / "private"
     private.mkdir(mode=0o700)
     for path, data in {
         private / "open.jsonl": SECRET,
-        place / "closed.jsonl": SECRET,
-        place / "all.jsonl": LINES,
+        public / "closed.jsonl": SECRET,
+        public / "all.jsonl": LINES,
     }.items():
         path.write_bytes(data)
-    (place / "closed.jsonl").chmod(0o600)
-    (place / "own.jsonl").write_bytes(LINES)
-    os.chown(place / "own.jsonl", OWNER, OWNER)
-    (place / "own.jsonl").chmod(0o600)
+    (public / "closed.jsonl").chmod(0o600)
+    (public / "own.jsonl").write_bytes(LINES)
+    os.chown(public / "own.jsonl", OWNER, OWNER)
+    (public / "own.jsonl").chmod(0o600)
     (source / "plain.jsonl").write_bytes(LINES)
     for name, target in {
         "all": "../all.jsonl",
-        "closed": place / "closed.jsonl",
+        "closed": public / "closed.jsonl",
         "own": "../own.jsonl",
         "chain": "closed.jsonl",
         "searched": "../private/open.jsonl",
@@ -90,7 +78,7 @@ def test_an_index_that_was_made_without_others_shows_them_nothing(mount, source)
     assert shown(mount(source, "--allow-other", name="two"))["closed"] == ["ERROR.txt"]
 
 
-def test_a_link_that_is_changed_while_it_is_mounted(mount, source, place):
+def test_a_link_that_is_changed_while_it_is_mounted(mount, source, public):
     mounted = mount(source, "--allow-other")
     (source / "all.jsonl").unlink()
     (source / "all.jsonl").symlink_to("../closed.jsonl")

@@ -9,11 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
+from touchnet import UINT8, write_modality
 from waiting import wait_until
-
-from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 400
 
@@ -26,10 +24,7 @@ def line(number: int) -> bytes:
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
-    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(COUNT):
-            writer.add({"metainfo": line(number)})
+    write_modality(path / "0", "metainfo", UINT8, [*map(line, range(COUNT))])
     return path
 
 

@@ -8,12 +8,10 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-from mounts import kill_workers_while, touchfs
+from mounts import kill_workers_while, make_iterator, touchfs
 from small_disks import fill, refused, small_disk
-
-from touchfs.containers.touchnet.writer import TouchNetWriter
+from touchnet import UINT8, write_modality
 
 COUNT = 300
 LOOKS = ("error", "position", "peek", "len", "epoch", "batch", "reset")
@@ -23,22 +21,12 @@ LOOKS = ("error", "position", "peek", "len", "epoch", "batch", "reset")
 def numbers(tmp_path_factory) -> Path:
     """Keys of all lengths, so that a part of one in another shows."""
     path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
-    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(COUNT):
-            writer.add({"metainfo": b'{"key": "%s"}' % key(number).encode()})
+    write_modality(path / "0", "metainfo", UINT8, [b'{"key": "%s"}' % key(number).encode() for number in range(COUNT)])
     return path
 
 
 def key(number: int) -> str:
     return f"{number}-" + "abcdefghij"[number % 10] * (number % 37)
-
-
-def iterator(mounted, spec: str, name: str = "train") -> Path:
-    path: Path = mounted.path / ".touchfs" / "iterators" / name
-    path.mkdir()
-    (path / "spec").write_text(spec)
-    return path
 
 
 LOOKING = """
@@ -69,7 +57,7 @@ for turn in range(int(sys.argv[3])):
 def test_no_read_goes_on_with_another_text(mount, numbers, tmp_path, workers):
     """A byte at a time, while others step and workers are killed, so that each text is read through several of them."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers)
-    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     looking = [sys.executable, "-c", LOOKING, train.parent.parent, json.dumps([key(n) for n in range(COUNT)]), "5"]
     stepping = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do cat next > /dev/null || exit 1; i=$((i + 1)); done"]
 
@@ -85,7 +73,7 @@ def test_no_read_goes_on_with_another_text(mount, numbers, tmp_path, workers):
 
 def test_a_text_is_that_of_its_first_read_to_its_end(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
-    train = iterator(mounted, '{"output": "key"}')
+    train = make_iterator(mounted, '{"output": "key"}')
     names = ("peek", "position", "next", "token")
     with ExitStack() as stack:
         files = {name: stack.enter_context(open(train / name, "rb", 0)) for name in names}
@@ -102,7 +90,7 @@ def test_a_text_is_that_of_its_first_read_to_its_end(mount, numbers, tmp_path):
 
 def test_nothing_is_written_by_who_only_looks(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
-    train = iterator(mounted, "{}")
+    train = make_iterator(mounted, "{}")
     (train / "next").read_bytes()
     (path,) = (tmp_path / "state").glob("*.sqlite")
     with closing(sqlite3.connect(path)) as connection:
@@ -128,7 +116,7 @@ def test_a_full_state_directory_is_no_trouble_to_who_only_looks(mount, numbers, 
         mounted = mount(
             numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log", "--workers", 2
         )
-        train = iterator(mounted, '{"output": "key"}')
+        train = make_iterator(mounted, '{"output": "key"}')
         (train / "next").read_bytes()
 
         def step() -> None:

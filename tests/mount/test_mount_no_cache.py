@@ -4,8 +4,6 @@ import gzip
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,17 +19,6 @@ def in_memory(point: Path) -> set[str]:
     pid = json.loads((point / ".touchfs/info").read_bytes())["pid"]
     opened = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
     return {path for path in opened if path.startswith("/dev/shm/touchfs-index-")}
-
-
-@contextmanager
-def unwritable(path: Path) -> Iterator[Path]:
-    """A file system that is mounted read-only, which root may not write to either."""
-    path.mkdir()
-    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run([*AS_ROOT, "umount", "-l", path], check=True)
 
 
 @pytest.fixture
@@ -64,7 +51,7 @@ def mounted_in_memory(shards: Path, tmp_path: Path, cache: Path, *options: str) 
 
 
 def test_a_cache_that_cannot_be_written(shards, tmp_path):
-    with unwritable(tmp_path / "cache") as cache:
+    with small_disk(tmp_path / "cache", "ro") as cache:
         assert "the index is kept in memory" in mounted_in_memory(shards, tmp_path, cache)
 
 

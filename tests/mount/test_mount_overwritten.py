@@ -1,21 +1,12 @@
 """A shard that is overwritten in place under a mount, with the size and the mtime of before."""
 
-import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mounts import read_anew, touchfs
+from mounts import outcome, touchfs
 from overwritten import KINDS, SIZE, data_of, write_version
 from waiting import wait_until
-
-
-def outcome(path: Path, read: Callable[[Path], bytes] = read_anew) -> bytes | str:
-    try:
-        return read(path)
-    except OSError as error:
-        return errno.errorcode[error.errno or 0]
 
 
 def reload(mounted) -> None:

@@ -9,10 +9,8 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -193,15 +191,6 @@ def test_a_mount_answers_as_the_kernel_and_stays_as_it_is(mount, source, right, 
     before = everything(mounted)
     assert answers(mounted.path) == right
     assert everything(mounted) == before
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A directory that every user can look into, unlike pytest's."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
 
 
 ATTEMPTS = {

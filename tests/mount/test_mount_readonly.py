@@ -6,8 +6,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 from mounts import Mount
@@ -89,15 +87,6 @@ def test_modes_say_so(mounted):
         (FILES[0], 0o444),
     ]:
         assert stat.S_IMODE((mounted.path / path).stat().st_mode) == mode
-
-
-@pytest.fixture
-def public():
-    """A directory that every user can get at."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
 
 
 @pytest.mark.usefixtures("as_root")

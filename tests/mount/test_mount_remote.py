@@ -1,6 +1,5 @@
 """Mounts and commands whose source is a URL, of a real S3 server and a web server."""
 
-import errno
 import os
 import random
 import secrets
@@ -21,7 +20,7 @@ from postgres_server import own_server, postgres_data
 from processes import runs
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
-from small_disks import fill, small_disk
+from small_disks import fill, refused, small_disk
 from stores import place_in
 from tars import write_tar
 from variants import with_variants
@@ -66,12 +65,6 @@ def _scratch(tmp_path, monkeypatch):
 
 def tar_of(tmp_path, members):
     return write_tar(tmp_path / "made.tar", members).read_bytes()
-
-
-def errno_of(path):
-    with pytest.raises(OSError) as caught:
-        read_anew(path)
-    return errno.errorcode[caught.value.errno]
 
 
 def files_below(directory):
@@ -185,7 +178,7 @@ def test_a_reload_sees_what_is_new_and_a_changed_shard_is_stale_before(mount, se
         assert opened.read(1000) == b"a" * 1000
         server.put("/set/one.tar", tar_of(tmp_path, {name: data.swapcase() for name, data in before.items()}), '"2"')
         server.put("/set/two.tar", tar_of(tmp_path, {"t.txt": b"two"}))
-        assert errno_of(shards / "one" / "s1.bin") == "ESTALE"
+        assert refused(read_anew, shards / "one" / "s1.bin") == "ESTALE"
         with pytest.raises(OSError, match="Stale"):
             os.pread(opened.fileno(), 1000, 2_900_000)
         assert touchfs("reload", mounted.path).returncode == 0
@@ -204,7 +197,7 @@ def test_a_store_that_does_not_answer(mount, server, tmp_path, monkeypatch):
     goes_on = threading.Event()
     server.fault = lambda: goes_on.wait() and None
     try:
-        assert errno_of(silent / "t.bin") == "ETIMEDOUT"
+        assert refused(read_anew, silent / "t.bin") == "ETIMEDOUT"
         os.posix_fadvise(descriptor := os.open(here / "t.bin", os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
         assert os.read(descriptor, 100) == b"x" * 100
         os.close(descriptor)
@@ -267,7 +260,7 @@ def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
         seen.append((iterator / "token").read_text())
         assert files_below(each.path / "shards")
     del server.files["/set/a.tar"]
-    assert errno_of(signed.path / "shards" / "a" / "s01.bin") in ("ENOENT", "ESTALE")
+    assert refused(read_anew, signed.path / "shards" / "a" / "s01.bin") in ("ENOENT", "ESTALE")
     seen += [(each.path / ".touchfs" / name).read_text() for each in mounts for name in ("info", "errors")]
     assert "a.tar" in seen[-5], "the error is recorded"
     done = touchfs("storage", "ls")
@@ -301,7 +294,7 @@ def test_the_password_of_a_database_is_nowhere(mount, place, own_server, tmp_pat
     assert all(seen)
     seen += [*command_lines(), touchfs("status", mounted.path).stdout, touchfs("storage", "ls").stdout]
     own_server.kill()
-    assert errno_of(iterator / "next") == "EIO"
+    assert refused(read_anew, iterator / "next") == "EIO"
     seen += [(mounted.path / ".touchfs" / name).read_text() for name in ("info", "errors")]
     assert seen[-1], "the error is recorded"
     kept = [path for name in ("cache", "state") for path in (tmp_path / name).rglob("*") if path.is_file()]

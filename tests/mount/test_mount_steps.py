@@ -15,16 +15,15 @@ from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 from mount_numbers import numbers_of
-from mounts import is_waiting, kill_workers_while, touchfs
+from mounts import is_waiting, kill_workers_while, make_iterator, said, touchfs
 from processes import runs
 from small_disks import AS_ROOT, fill, refused, small_disk
+from touchnet import UINT8, write_modality
 from waiting import wait_until
 
 from touchfs import node
-from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 120
 PROGRAMS = Path(__file__).parent.parent.parent / "docs/control-files.md"
@@ -33,23 +32,10 @@ PROGRAMS = Path(__file__).parent.parent.parent / "docs/control-files.md"
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
     for shard in range(3):
-        with TouchNetWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
-            for number in range(shard, COUNT, 3):
-                writer.add({"metainfo": b'{"key": "n%d"}' % number})
+        lines = [b'{"key": "n%d"}' % number for number in range(shard, COUNT, 3)]
+        write_modality(path / f"{shard}", "metainfo", UINT8, lines)
     return path
-
-
-def iterator(mounted, spec: str, name: str = "train") -> Path:
-    path: Path = mounted.path / ".touchfs" / "iterators" / name
-    path.mkdir()
-    (path / "spec").write_text(spec)
-    return path
-
-
-def said(path: Path, file: str) -> str:
-    return (path / file).read_text()
 
 
 def steps(source: Path, **order):
@@ -90,7 +76,7 @@ def test_readers_of_one_rank_while_workers_are_killed(
 ):
     each, ranked = 320 // readers, {"rank": 1, "world_size": 3, "partition": partition}
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers, "--durability", durability)
-    train = iterator(
+    train = make_iterator(
         mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
     )
     command = ["bash", "-c", READER, "reader", str(each)]
@@ -118,7 +104,7 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
     mounted, other = (
         mount(numbers, "--state-dir", state, "--durability", durability, name=name) for name in ("mnt", "other")
     )
-    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     same = other.path / ".touchfs" / "iterators" / "train"
     wanted, told = steps(numbers, shuffle=True, seed=7), []
     for number in range(30):
@@ -134,7 +120,7 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_process_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
-    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
     for number in range(12):
         for _ in range(2):
@@ -152,7 +138,7 @@ def test_a_process_that_is_stopped_between_open_and_read_holds_nobody_up(mount, 
     state = tmp_path / "state"
     mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000)
     other = mount(numbers, "--state-dir", state, name="other")
-    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     same, wanted = other.path / ".touchfs" / "iterators" / "train", steps(numbers, shuffle=True, seed=7)
     (control,) = mounted.control()
     for number in (signal.SIGCONT, signal.SIGKILL):
@@ -173,7 +159,7 @@ def test_a_process_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount
     state = tmp_path / "state"
     mounted = mount(numbers, "--state-dir", state, "--stuck-seconds", 1000)
     other = mount(numbers, "--state-dir", state, name="other")
-    train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
     same, dice, told = other.path / ".touchfs" / "iterators" / "train", random.Random(5), []
     ended, killed = threading.Event(), set[int]()
 
@@ -211,7 +197,7 @@ def test_a_process_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount
 def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
     """It waits for the store when the process that has it dies, and is sent to the next one."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
-    train = iterator(mounted, "{}")
+    train = make_iterator(mounted, "{}")
     (database,) = (tmp_path / "state").glob("*.sqlite")
     (control,), writer = mounted.control(), []
 
@@ -264,7 +250,7 @@ def test_the_c_program_of_the_docs_goes_on_where_it_saved(mount, numbers, tmp_pa
     # A prefix so long that what it prints does not fit into the pipe, so it cannot end before it is killed.
     prefix = "/" + "x" * 200
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--path-prefix", prefix)
-    train = iterator(mounted, '{"shuffle": 7}')
+    train = make_iterator(mounted, '{"shuffle": 7}')
     graph = node.LazyIndexedManifestIterator(numbers, True, 7)
     wanted = [f"train on {prefix}/{sample.path('json')}" for _ in range(2) for sample in graph]
     with subprocess.Popen(tmp_path / "train", cwd=tmp_path, stdout=subprocess.PIPE, pipesize=4096) as program:
@@ -301,7 +287,7 @@ def test_the_bash_loop_of_the_docs_goes_on_where_it_was(mount, numbers, tmp_path
 
 def test_the_perl_loop_of_the_docs(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
-    train = iterator(mounted, '{"batch": 50, "output": "key"}')
+    train = make_iterator(mounted, '{"batch": 50, "output": "key"}')
     script = f'sub step {{ print "@_\n" }} {of_docs("perl")}'
     done = subprocess.run(["perl", "-w", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     wanted = list(islice(steps(numbers), COUNT))
@@ -311,7 +297,7 @@ def test_the_perl_loop_of_the_docs(mount, numbers, tmp_path):
 
 def test_a_spec_that_is_written_again_keeps_the_position(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
-    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
     assert [said(train, "next").strip() for _ in range(3)] == list(islice(wanted, 3))
     (train / "spec").write_text('{"output": "key",  "shuffle": 7}')
@@ -326,7 +312,7 @@ class TestFullDisk:
     def test_steps_go_on_where_they_were(self, mount, numbers, tmp_path, durability):
         with small_disk(tmp_path / "disk") as disk:
             mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
-            train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+            train = make_iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
             told: list[str] = []
             # With so much left, another of the writes of a step is the one that fails.
             for pages in range(8):
@@ -344,7 +330,7 @@ class TestFullDisk:
         """Its log grows to 4 MB else. All the disk has is 1 MB."""
         with small_disk(tmp_path / "disk") as disk:
             mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
-            train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+            train = make_iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
             wanted = (key for key in steps(numbers, shuffle=True, seed=7) if key)
             fill(disk, 256 * 1024)
             assert [said(train, "next").strip() for _ in range(600)] == list(islice(wanted, 600))
@@ -354,7 +340,9 @@ class TestFullDisk:
     def test_an_open_and_what_is_written_can_be_tried_again(self, mount, numbers, tmp_path, durability):
         with small_disk(tmp_path / "disk") as disk:
             mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
-            train, other = (iterator(mounted, '{"shuffle": 7, "output": "key"}', name) for name in ("train", "other"))
+            train, other = (
+                make_iterator(mounted, '{"shuffle": 7, "output": "key"}', name) for name in ("train", "other")
+            )
             before = said(train, "token"), said(train, "spec")
             wanted = list(islice(steps(numbers, shuffle=True, seed=7), 2))
             with (
@@ -385,7 +373,7 @@ class TestFullDisk:
 def test_a_mount_that_is_read_only_is_read_and_stepped_and_not_written(mount, numbers, tmp_path, way):
     """A step is a read. Whoever is given such a mount, as a container may be, moves iterators in no other way."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state")
-    train = iterator(mounted, '{"output": "key"}')
+    train = make_iterator(mounted, '{"output": "key"}')
     control = (mounted.path / ".touchfs").resolve()
     with remounted(control) if way == "remounted" else bound(control, tmp_path / "bound") as place:
         there = place / "iterators" / "train"

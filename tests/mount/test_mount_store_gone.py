@@ -5,18 +5,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command import TOUCHFS
 from machine import FORGET_OTHERS
-from mounts import touchfs
+from mounts import is_stepped, touchfs
 from small_disks import AS_ROOT, fill, refused, small_disk
+from touchnet import UINT8, write_modality
 from waiting import wait_until
-
-from touchfs.containers.touchnet.writer import TouchNetWriter
 
 COUNT = 60
 
@@ -24,7 +21,6 @@ COUNT = 60
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
     write_shard(path / "0")
     return path
 
@@ -35,9 +31,7 @@ def line(number: int) -> bytes:
 
 
 def write_shard(path: Path) -> None:
-    with TouchNetWriter(path, {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(COUNT):
-            writer.add({"metainfo": line(number)})
+    write_modality(path, "metainfo", UINT8, [*map(line, range(COUNT))])
 
 
 def check_data(mounted, shard: str = "0") -> None:
@@ -45,12 +39,6 @@ def check_data(mounted, shard: str = "0") -> None:
         assert (mounted.path / f"shards/{shard}/n{number}.json").read_bytes() == line(number)
     assert (mounted.path / "merged/max=30").is_dir()
     assert mounted.info()["internal_errors"] == 0
-
-
-def is_stepped(train: Path) -> bool:
-    with suppress(OSError):
-        return (train / "next").read_text() != ""
-    return False
 
 
 class Moved:

@@ -10,14 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mounts import Mount
+from mounts import Mount, make_iterator, said
+from touchnet import UINT8, write_modality
 
 from touchfs import SampleSet, node
-from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.indexing import open_dataset
 from touchfs.select.selector import Selector
 
@@ -29,23 +28,14 @@ WRITABLE = ("spec", "token", "batch", "reset")
 def dozen(tmp_path_factory) -> Path:
     """A dataset so small that every position of it can be tried."""
     path = tmp_path_factory.mktemp("dozen") / "shards"
-    path.mkdir()
+    lines = [json.dumps({"key": f"n{number}", "even": number % 2 == 0}).encode() for number in range(COUNT)]
     for shard in range(SHARDS):
-        with TouchNetWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
-            for number in range(shard, COUNT, SHARDS):
-                writer.add({"metainfo": json.dumps({"key": f"n{number}", "even": number % 2 == 0}).encode()})
+        write_modality(path / f"{shard}", "metainfo", UINT8, lines[shard::SHARDS])
     return path
 
 
 def iterator(mounted: Mount, spec: dict[str, Any], name: str = "train") -> Path:
-    path = mounted.path / ".touchfs" / "iterators" / name
-    path.mkdir()
-    (path / "spec").write_text(json.dumps({"output": "key", **spec}))
-    return path
-
-
-def said(path: Path, file: str) -> str:
-    return (path / file).read_text()
+    return make_iterator(mounted, json.dumps({"output": "key", **spec}), name)
 
 
 def take(path: Path, count: int) -> list[str]:

@@ -9,13 +9,11 @@ from contextlib import ExitStack, closing
 from functools import partial
 from multiprocessing import get_context
 
-import numpy as np
 import pytest
+from counting import counting
 from waiting import wait_until
 
-from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.core.errors import ExistsError, NotFoundError, UsageError
-from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
 from touchfs.iterators.registry import Registry
@@ -57,16 +55,6 @@ def store(kind):
     return kind.store()
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
-    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(COUNT):
-            writer.add({"metainfo": b'{"key": "n%d"}' % number})
-    return open_dataset(os.fspath(path), in_place=True)
-
-
 @pytest.fixture
 def iterators(store, dataset):
     return Iterators(store, dataset)
@@ -76,18 +64,6 @@ def made(iterators, name="train", **spec):
     iterator = iterators.create(name)
     iterators.write(iterator, "spec", {"output": "key", **spec})
     return iterator
-
-
-def counting(store):
-    """Makes steps that are numbers, in a table of its own: the position of an iterator."""
-    iterator = Registry(store).create("counter")
-
-    def make(connection):
-        (steps,) = connection.execute("SELECT steps FROM iterator WHERE id = ?", (iterator,)).fetchone()
-        connection.execute("UPDATE iterator SET steps = ? WHERE id = ?", (steps + 1, iterator))
-        return b"%d" % steps
-
-    return make
 
 
 def test_names(store):

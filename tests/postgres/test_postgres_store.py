@@ -7,13 +7,11 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 
-import numpy as np
 import pytest
+from counting import counting
 from postgres_server import OWNER, Server
 
-from touchfs.containers.touchnet.writer import TouchNetWriter
 from touchfs.core.errors import StateError, TouchfsError, WouldWaitError
-from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.registry import Registry
 from touchfs.postgres.opens import FleetOpens
@@ -22,20 +20,11 @@ from touchfs.postgres.store import PostgresStore
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import without_waiting
 
+COUNT = 9
+
 
 def fingerprint():
     return "fingerprint"
-
-
-def counting(store):
-    iterator = Registry(store).create("counter")
-
-    def make(connection):
-        (steps,) = connection.execute("SELECT steps FROM iterator WHERE id = ?", (iterator,)).fetchone()
-        connection.execute("UPDATE iterator SET steps = ? WHERE id = ?", (steps + 1, iterator))
-        return b"%d" % steps
-
-    return make
 
 
 class Proxy:
@@ -96,16 +85,6 @@ class Proxy:
 @pytest.fixture
 def place(server, tmp_path):
     return server.place(tmp_path, mount=b"one")
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    path = tmp_path_factory.mktemp("numbers") / "shards"
-    path.mkdir()
-    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
-        for number in range(9):
-            writer.add({"metainfo": b'{"key": "n%d"}' % number})
-    return open_dataset(os.fspath(path), in_place=True)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import soundfile
 from command import TOUCHFS
 from range_server import SlowReplies, range_server
 from stores import place_in
+from tree_files import files_below
 
 import touchfs
 from touchfs.core.errors import ChangedError, UsageError
@@ -64,17 +65,9 @@ def files_of(source, root):
     dataset = open_dataset(str(source), options=options, in_memory=True)
     tree, files = Tree(dataset, [1]), {}
 
-    def add(path):
-        for name, entry, _ in tree.entries(tree.resolve(path).inode):
-            below = f"{path}/{name.decode()}"
-            if entry.is_directory:
-                add(below)
-            elif below.rpartition("/")[2] != "ERROR.txt":
-                content = tree.content(entry.inode)
-                files[below] = bytes(content.read(0, content.size))
-
     for view in ("shards", "segments"):
-        add(view)
+        files |= {f"{view}/{name}": data for name, data in files_below(tree, view).items()}
+    files = {name: data for name, data in files.items() if name.rpartition("/")[2] != "ERROR.txt"}
     return files, dataset.shards[0].report
 
 

@@ -14,6 +14,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from tree_files import files_below
 
 from touchfs.core.errors import ChangedError
 from touchfs.dataset import Dataset
@@ -57,22 +58,7 @@ def files_of(path: Path, options: Options | None = None, *, full: bool = False) 
     """All files of the one shard, by path in it. The size of each is that of its bytes."""
     dataset = open_dataset(str(path), options=options or Options(), force=True, full=full)
     tree = Tree(dataset, [1])
-    found: dict[str, bytes] = {}
-
-    def walk(above: str) -> None:
-        for name, entry, _ in tree.entries(tree.resolve(above).inode):
-            below = f"{above}/{os.fsdecode(name)}"
-            if entry.is_directory:
-                walk(below)
-                continue
-            entry = tree.entry(entry.inode)
-            content = tree.content(entry.inode)
-            data = bytes(content.read(0, content.size))
-            assert len(data) == content.size == entry.size
-            found[below.removeprefix(f"shards/{dataset.shards[0].name}/")] = data
-
-    walk(f"shards/{dataset.shards[0].name}")
-    return found
+    return files_below(tree, f"shards/{dataset.shards[0].name}")
 
 
 def vector_file(values: list[float]) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conformance import check_reads
 from lance_frames import VIDEOS, frames_of, write_frames
+from tree_files import read
 
 from touchfs.caches.frame_windows import WindowPlan
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, UsageError
@@ -29,13 +30,6 @@ def tree(cache: Path) -> Tree:
 
 def listed(tree: Tree, path: str) -> dict[str, Entry]:
     return {name.decode(): entry for name, entry, _ in tree.entries(tree.resolve(path).inode)}
-
-
-def read(tree: Tree, path: str) -> bytes:
-    entry = tree.resolve(path)
-    content = tree.content(entry.inode)
-    assert content.size == entry.size
-    return bytes(content.read(0, content.size))
 
 
 def test_frames_are_the_rows_of_their_videos(tree: Tree) -> None:

@@ -18,6 +18,7 @@ import soundfile
 from arrow_tables import FORMATS, write_arrow
 from recordings import SECONDS, make
 from tars import write_tar
+from tree_files import read
 from variants import with_variants
 
 from touchfs.catalog.catalog import Catalog
@@ -84,13 +85,6 @@ def write_as_tar(place: Path, files: Sequence[Path]) -> Path:
 def opened(place: Path, *, full: bool = False, layout: str | None = None) -> tuple[Dataset, Tree]:
     dataset = open_dataset(os.fspath(place), options=Options(layout=layout), in_place=True, full=full)
     return dataset, Tree(dataset, range(1, len(dataset.shards) + 1))
-
-
-def read(tree: Tree, path: str) -> bytes:
-    entry = tree.resolve(path)
-    content = tree.content(entry.inode)
-    assert content.size == entry.size == tree.entry(entry.inode).size
-    return bytes(content.read(0, content.size))
 
 
 def lists_of(tree: Tree) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from tree_files import read
 
 import touchfs
 from touchfs.core.errors import FormatError
@@ -42,13 +43,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def tree(path: str) -> Tree:
     return Tree(open_dataset(path, in_place=True), [1])
-
-
-def read(tree: Tree, name: str) -> bytes:
-    content = tree.content(tree.resolve(name).inode)
-    data = bytes(content.read(0, content.size))
-    assert tree.resolve(name).size == len(data)
-    return data
 
 
 def decoded(data: bytes) -> tuple[np.ndarray[Any, Any], int]:

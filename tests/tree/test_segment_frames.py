@@ -15,6 +15,7 @@ import av
 import numpy as np
 import pytest
 from tars import write_tar
+from tree_files import names, read
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../media"))
 from spans import to_seconds
@@ -73,18 +74,6 @@ def tar_of(place: Path, video: Path, segments: object = SEGMENTS) -> Path:
 def tree_of(source: Path, options: Options = Options()) -> Tree:  # noqa: B008
     dataset = open_dataset(str(source), options=options, in_memory=True)
     return Tree(dataset, range(1, len(dataset.shards) + 1))
-
-
-def names(tree: Tree, path: str) -> list[str]:
-    return [name.decode() for name, _, _ in tree.entries(tree.resolve(path).inode)]
-
-
-def read(tree: Tree, path: str) -> bytes:
-    content, entry = tree.content(tree.resolve(path).inode), tree.resolve(path)
-    data = bytes(content.read(0, content.size + 1))
-    assert entry.size == content.size == len(data)
-    assert tree.entry(entry.inode) == entry
-    return data
 
 
 def walk(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:

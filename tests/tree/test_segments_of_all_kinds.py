@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from tars import add, write_samples
+from tree_files import files_below
 
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
@@ -95,20 +96,7 @@ def tree_of(source: Path, options: Options = Options()) -> Tree:  # noqa: B008
 
 def walk(tree: Tree, path: str) -> dict[str, bytes]:
     """The files below the shards of a view."""
-    files = {}
-
-    def add(directory: int, above: str) -> None:
-        for name, entry, _ in tree.entries(directory):
-            if entry.is_directory:
-                add(entry.inode, f"{above}{name.decode()}/")
-            else:
-                content = tree.content(entry.inode)
-                assert content.size == tree.entry(entry.inode).size
-                files[above + name.decode()] = bytes(content.read(0, content.size))
-
-    for _, entry, _ in tree.entries(tree.resolve(path).inode):
-        add(entry.inode, "")
-    return files
+    return {name.partition("/")[2]: data for name, data in files_below(tree, path).items()}
 
 
 def derived(files: Mapping[str, bytes]) -> dict[str, Any]:

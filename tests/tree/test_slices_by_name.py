@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 import soundfile
 from recordings import make
-from tars import write_tar
+from tars import add, write_tar
 from touchnet import write_speech
+from tree_files import read
 
 from touchfs.core.errors import ChangedError, FormatError, FullError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
@@ -40,13 +42,6 @@ def recording(extension: str, subtype: str, samples: np.ndarray[Any, Any], rate:
 def opened(place: Path, **options: Any) -> Tree:
     dataset = open_dataset(os.fspath(place), in_place=True)
     return Tree(dataset, range(1, len(dataset.shards) + 1), **options)
-
-
-def read(tree: Tree, path: str) -> bytes:
-    entry = tree.resolve(path)
-    content = tree.content(entry.inode)
-    assert content.size == entry.size == tree.entry(entry.inode).size
-    return bytes(content.read(0, content.size))
 
 
 def samples_of(data: bytes, dtype: str = "int32") -> np.ndarray[Any, Any]:
@@ -176,7 +171,9 @@ def test_numbers_of_repeated_keys_and_names_that_clash(tmp_path: Path) -> None:
         ("c.wav/x.flac", "r4"),
         ("c%~2.flac", "r5"),
     ]
-    write_tar(tmp_path / "s.tar", {name: b"{}" if sound is None else sounds[sound] for name, sound in members})
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for name, sound in members:
+            add(tar, name, b"{}" if sound is None else sounds[sound])
     tree = opened(tmp_path / "s.tar")
     names = listed(tree, "slices/all/s")
     assert len(names) == len(set(names)) == 6

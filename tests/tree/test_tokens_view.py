@@ -9,6 +9,7 @@ import pytest
 from conformance import check_reads
 from megatron import INT32, UINT8, begins, tokens, write_prefix
 from touchnet import write_speech
+from tree_files import names
 
 import touchfs
 from touchfs.core.errors import ChangedError, NotFoundError, UsageError
@@ -35,10 +36,6 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.fixture
 def tree(corpus: Path) -> Tree:
     return Tree(open_dataset(str(corpus)), [1, 2, 3])
-
-
-def names(tree: Tree, path: str) -> list[str]:
-    return [name.decode() for name, _, _ in tree.entries(tree.resolve(path).inode)]
 
 
 @pytest.mark.parametrize("plan", ["7", "7,overlap=3", "7,drop_last", "1", "748", "5000,overlap=1"])
