@@ -192,6 +192,74 @@ def test_a_set_that_has_gone_on_makes_loaders(place):
     assert sorted(came) == sorted(key_set("m", "n", "o", "a"))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_a_mixture_goes_on_and_each_source_as_it_would_alone(place, tmp_path, workers):
+    write(tmp_path / "other", "x", "y")
+
+    def sources():
+        return touchfs.open(place).shuffle(7), touchfs.open(tmp_path / "other").shuffle(8)
+
+    def loader():
+        first, second = sources()
+        mixed = touchfs.mux([(first, 2), (second, 1)]).map(key_of)
+        return mixed.loader(global_batch=6, num_workers=workers, rank=0, world_size=1, collate_fn=list)
+
+    old = loader()
+    came = [*chain.from_iterable(islice(old, 2))]
+    alone = sources()
+    seen = [[key_of(sample) for sample in islice(ds, count)] for ds, count in zip(alone, (8, 4), strict=True)]
+    states = [ds.state_dict() for ds in alone]
+    state = old.state_dict()
+    grow(place)
+    write(tmp_path / "other", "w")
+    new, (first, second) = loader(), sources()
+    with pytest.raises(UsageError, match="if only shards were added or removed or weights changed, load_state_dict"):
+        new.load_state_dict(state)
+    with pytest.warns(UserWarning, match=r"source 0: \d+ samples .* then 10 new .* lost .*; source 1: 8 .* then 6 new"):
+        new.load_state_dict(state, extend=True)
+    came += chain.from_iterable(islice(new, 3))
+    state = new.state_dict()
+    new = loader()
+    new.load_state_dict(state)
+    for _ in range(2):  # through the end of an epoch
+        came += chain.from_iterable(new)
+    for ds, keys, own_state in zip((first, second), seen, states, strict=True):
+        with pytest.warns(UserWarning, match="of the old order left"):
+            ds.load_state_dict(own_state, extend=True)
+        keys += [key_of(sample) for _ in range(3) for sample in ds]
+    for keys, names in zip(seen, ("mnoaz", "xyw"), strict=True):
+        of_source = [key for key in came if key[0] in names]
+        assert of_source == keys[: len(of_source)] and len(of_source) > 20
+
+
+def test_the_sets_of_a_chain_go_on(place, tmp_path):
+    write(tmp_path / "other", "x")
+
+    def keys(ds, count=None):
+        return [key_of(sample) for sample in islice(ds, count)]
+
+    for options in ({}, {"shuffle_iters": True, "seed": 5}):
+        base = tmp_path / f"of {len(options)}"
+        for name in ("d", "other"):
+            os.makedirs(base, exist_ok=True)
+            os.symlink(tmp_path / name, base / name)
+
+        def chained(base=base, options=options):
+            return touchfs.open(base / "d").chain(touchfs.open(base / "other"), **options)
+
+        ds = chained()
+        came = keys(ds, 20)
+        state = ds.state_dict()
+        os.unlink(base / "d")
+        write(base / "d", "m", "n", "o", "a")
+        ds = chained()
+        with pytest.warns(UserWarning, match="new sample"):
+            ds.load_state_dict(state, extend=True)
+        came += keys(ds)
+        assert sorted(came) == sorted(key_set("m", "n", "o", "x", "a"))
+        assert {key[0] for key in came[24:]} == {"a"}
+
+
 def test_the_loader_of_a_filtered_set_goes_on(place):
     def loader():
         return touchfs.open(place).shuffle(7).map(key_of).filter(is_early).loader(4, num_workers=2, collate_fn=list)

@@ -22,7 +22,7 @@ from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds, without_data
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Pair
-from touchfs.node.core.saved import FRESH, LARGEST, Saved
+from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
@@ -112,15 +112,7 @@ class LazyMixture(SourcesNode, OrderedNode):
         begins, since = self._before(epoch), self._since
         if saved.fresh and since is not None and since.epoch == epoch:  # of what came before nothing is known
             saved = Saved({"position": 0, "partition": None, "stages": _stages(since.came - begins)})
-        return MixtureIteration(self._at(FRESH), epoch, saved)
-
-    def _at(self, saved: Saved) -> LazyMixture:
-        """Return this mixture as a state says that it went on, whatever this one goes on to do."""
-        node = object.__new__(type(self))
-        node.__dict__ |= self.__dict__
-        if not saved.fresh:
-            node.recall(saved)
-        return node
+        return MixtureIteration(self.for_iteration(), epoch, saved)
 
     def order_of(self, epoch: int) -> Order:
         since = self._since
@@ -237,9 +229,6 @@ class LazyMixture(SourcesNode, OrderedNode):
         if self._since_in(epoch) is not None:
             return self._courses[source]
         return Course(self._orders[source], Start(0, 0 if self.end == "repeat" else epoch))
-
-    def total_progress(self, state: State) -> tuple[int, int | None]:
-        return super(LazyMixture, self._at(Saved(state))).total_progress(state)
 
     def ordinal_of(self, token: Token) -> int:
         raise UsageError("a mixture has several sources, and a sample many positions: write a state instead of a token")
