@@ -8,6 +8,7 @@ import pytest
 
 import touchfs
 from touchfs.core.errors import UsageError
+from touchfs.sample_set import SampleSet
 from touchfs.write import TarWriter
 
 pytestmark = pytest.mark.filterwarnings(
@@ -232,32 +233,57 @@ def test_a_loader_of_a_mixture_goes_on_and_each_source_as_it_would_alone(place, 
         assert of_source == keys[: len(of_source)] and len(of_source) > 20
 
 
-def test_the_sets_of_a_chain_go_on(place, tmp_path):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_items_goes_on_with_a_mixture_into_its_next_epochs(place, tmp_path, workers):
+    write(tmp_path / "other", "x", "y")
+
+    def mixed():
+        mixture = touchfs.mux([(touchfs.open(place).shuffle(7), 2), (touchfs.open(tmp_path / "other").shuffle(8), 1)])
+        return mixture.map(key_of).filter(bool)
+
+    old, old_loader = mixed(), mixed().loader(3, collate_fn=list)
+    list(islice(old, 6))
+    state = old.state_dict()
+    [*islice(old_loader, 2)]
+    grow(place)
+    with pytest.warns(UserWarning, match="source 0: "):
+        (whole := mixed()).load_state_dict(state, extend=True)
+    epochs = [list(whole) for _ in range(3)]
+    loader = mixed().loader(4, num_workers=workers, collate_fn=list)
+    with pytest.warns(UserWarning, match="of the old order left"):
+        loader.load_state_dict(old_loader.state_dict(), extend=True)
+    for number, keys in enumerate(epochs):
+        batches = iter(loader)
+        came = next(batches)
+        saved = loader.state_dict()
+        came += chain.from_iterable(batches)
+        assert sorted(came) == sorted(keys)
+        if number == 1:  # a state of the loader itself, which its workers load
+            again = mixed().loader(4, num_workers=workers, collate_fn=list)
+            again.load_state_dict(saved)
+            rest = [*chain.from_iterable(again)]
+            assert sorted(rest) == sorted(came[4:])
+            assert sorted(chain.from_iterable(again)) == sorted(epochs[2])
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle_iters": True, "seed": 5}])
+def test_the_sets_of_a_chain_go_on(place, tmp_path, options):
     write(tmp_path / "other", "x")
 
-    def keys(ds, count=None):
-        return [key_of(sample) for sample in islice(ds, count)]
+    def chained():
+        of_place, other = (SampleSet.from_file(path, indexed=True) for path in (place, tmp_path / "other"))
+        return of_place.chain(other, **options)
 
-    for options in ({}, {"shuffle_iters": True, "seed": 5}):
-        base = tmp_path / f"of {len(options)}"
-        for name in ("d", "other"):
-            os.makedirs(base, exist_ok=True)
-            os.symlink(tmp_path / name, base / name)
-
-        def chained(base=base, options=options):
-            return touchfs.open(base / "d").chain(touchfs.open(base / "other"), **options)
-
-        ds = chained()
-        came = keys(ds, 20)
-        state = ds.state_dict()
-        os.unlink(base / "d")
-        write(base / "d", "m", "n", "o", "a")
-        ds = chained()
-        with pytest.warns(UserWarning, match="new sample"):
-            ds.load_state_dict(state, extend=True)
-        came += keys(ds)
-        assert sorted(came) == sorted(key_set("m", "n", "o", "x", "a"))
-        assert {key[0] for key in came[24:]} == {"a"}
+    ds = chained()
+    came = [key_of(sample) for sample in islice(ds, 20)]
+    state = ds.state_dict()
+    write(place, "a")
+    ds = chained()
+    with pytest.warns(UserWarning, match="then 6 new samples"):
+        ds.load_state_dict(state, extend=True)
+    came += map(key_of, ds)
+    assert sorted(came) == sorted(key_set("m", "n", "o", "x", "a"))
+    assert {key[0] for key in came[24:]} == {"a"}
 
 
 def test_the_loader_of_a_filtered_set_goes_on(place):

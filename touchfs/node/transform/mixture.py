@@ -124,6 +124,10 @@ class LazyMixture(SourcesNode, OrderedNode):
             self._schedule.at(np.array([self._in_schedule(epoch, left, position)]))
         return self.mark_of(epoch, left, position)
 
+    def carried(self) -> State:
+        """Return the fields for `recall` by which later epochs of a copy of this mixture go on as those of this one."""
+        return {} if self._since is None else {"since": self._since.as_json()}
+
     def mark_of(self, epoch: int, left: Epoch, position: int) -> State:
         """Return where the sources went on over other shards, and what they had near a position of what is `left` of
         an epoch, as far as that is computed.
@@ -135,12 +139,12 @@ class LazyMixture(SourcesNode, OrderedNode):
         return fields
 
     def recall(self, saved: Saved) -> None:
-        since = read_since(saved, len(self.sources))
-        self._since, self._courses = since, []
+        since, courses = read_since(saved, len(self.sources)), []
         if since is not None:
             if self.schedule.counts(since.came).tolist() != [start.number for start in since.starts]:
                 raise FormatError(f"{saved.where}.since does not fit the weights: the state is damaged")
-            self._courses = list(map(Course, self._orders, since.starts))
+            courses = list(map(Course, self._orders, since.starts))
+        self._since, self._courses = since, courses
         if isinstance(self._schedule, LengthSchedule) and saved.has("taken"):
             self._schedule.remember(read_taken(saved.child("taken"), len(self.sources)))
 
