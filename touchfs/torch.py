@@ -30,10 +30,12 @@ from collections.abc import Callable, Iterator
 from multiprocessing import parent_process
 from typing import Any, cast
 
+import numpy as np
+
 from touchfs.core.errors import FormatError, MissingExtraError, UsageError
 from touchfs.core.extras import install_hint
-from touchfs.core.token import State, read_token
-from touchfs.node.core.description import drawing_nodes, refuse_drawn_seeds
+from touchfs.core.token import State, from_json, read_token, to_json
+from touchfs.node.core.description import drawing_nodes, nodes_of, refuse_drawn_seeds
 from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import (
@@ -50,6 +52,7 @@ from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.graph.share import is_restored, share_of
 from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
+from touchfs.node.transform.mixture import LazyMixture
 from touchfs.posix.memory.packed import IS_SUPPORTED, Sender
 from touchfs.posix.processes import end_with_parent
 
@@ -62,6 +65,8 @@ except ImportError as error:
 MOST_WORKERS = 1024
 # The next epoch of a worker that has begun no pass.
 UNBEGUN = -1
+# Bytes for the places of mixtures.
+CARRIED_MAX = 1 << 20
 
 
 class Pass(Iterator[Any]):
@@ -147,6 +152,9 @@ class NodeIterableDataset(IterableDataset[Any]):
         # Shared like the epochs: seeds that a worker takes from a state are also those of the next pass.
         self._seeds = torch.tensor([drawing.seed for drawing in drawing_nodes(self.node)], dtype=torch.int64)
         self._seeds.share_memory_()  # type: ignore[no-untyped-call]
+        # Shared, too: where mixtures went on over other shards, as JSON. Pages that nobody writes take no memory.
+        self._carried = torch.zeros(CARRIED_MAX if _mixtures(self.node) else 0, dtype=torch.uint8)
+        self._carried.share_memory_()  # type: ignore[no-untyped-call]
         self._next_epochs = torch.full((MOST_WORKERS,), UNBEGUN, dtype=torch.int64)
         self._next_epochs.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -167,16 +175,32 @@ class NodeIterableDataset(IterableDataset[Any]):
         drawing, seeds = drawing_nodes(node), self._seeds.tolist()
         for drawn, seed in zip(drawing, seeds, strict=True):
             drawn.seed = DrawnSeed(seed, drawn.seed.given)
+        mixtures, carried = _mixtures(node), self._read_carried()
+        for mixture, fields in zip(mixtures, carried, strict=False):
+            mixture.recall(Saved(fields))
         iteration = _iteration(self.node, node, int(self._next_epochs[worker]), self.state)
 
         def count(epoch: int) -> None:
             self._next_epochs[worker] = epoch + 1
             if (loaded := [drawn.seed for drawn in drawing]) != seeds:
                 self._seeds.copy_(torch.tensor(loaded))
+            if (places := [mixture.carried() for mixture in mixtures]) != carried:
+                self._write_carried(places)
 
         # Count now: if the pass is abandoned, a worker that never yields must still have counted it.
         count(iteration.epoch)
         return Pass(node, iteration, _item, count)
+
+    def _read_carried(self) -> list[State]:
+        text = bytes(self._carried.numpy()).partition(b"\0")[0]
+        carried: list[State] = from_json(text) if text else []
+        return carried
+
+    def _write_carried(self, places: list[State]) -> None:
+        text = to_json(places).encode() + b"\0"
+        if len(text) > CARRIED_MAX:
+            raise UsageError(f"what mixtures over other shards go on with takes {len(text)} bytes: mux fewer sources")
+        self._carried.numpy()[: len(text)] = np.frombuffer(text, np.uint8)
 
 
 class NodeDataset(Dataset[Any]):
@@ -282,6 +306,10 @@ def _item(pair: Pair) -> Any:
 
 def _token(pair: Pair) -> Any:
     return pair[0]
+
+
+def _mixtures(graph: Any) -> list[LazyMixture]:
+    return [node for node in nodes_of(graph) if isinstance(node, LazyMixture)]
 
 
 def _node(node: Any) -> Any:

@@ -241,33 +241,67 @@ def test_a_mixture_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_pat
             subprocess.run(["fusermount3", "-u", "-z", where], check=True)
 
 
+def add_texts(data, shard):
+    """Texts of 3, 5, 2 and 4 tokens: of 5 at most, each is a batch."""
+    data.mkdir(exist_ok=True)
+    write_prefix(data / shard, UINT16, [np.arange(length, dtype=np.uint16) for length in (3, 5, 2, 4)])
+
+
+def test_batches_by_length_go_on_over_a_dataset_that_has_grown(touchfs, tmp_path):
+    data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
+
+    def run(command, *arguments):
+        return touchfs("iterator", command, data, "train", *arguments, *state)
+
+    def iterate(*arguments):
+        done = touchfs("iterate", data, "--max-tokens", "5", *arguments)
+        return [os.path.splitext(path)[0][7:] for path in done.stdout.decode().split()], done.stderr.decode()
+
+    add_texts(data, "b")
+    assert not run("create", "--spec", '{"max_tokens": 5, "output": "key"}').stderr
+    came, said = iterate("--take", "1", "--save-state", tmp_path / "one")
+    assert (run("next").stdout, run("restore", "--extend").returncode, run("next").stdout) == (
+        *(b"00000000\n", 0),
+        b"00000001\n",
+    )
+    assert (came, said) == (["b/00000000"], "")
+    add_texts(data, "a")
+    assert b"iterator restore --extend" in run("next").stderr
+    done = run("restore", "--extend")
+    assert done.stderr == b"touchfs: 2 batches of the old order left, then 4 new batches\n"
+    assert [run("next").stdout[:-1] for _ in range(7)] == [b"0000000%d" % number for number in (2, 3, 0, 1, 2, 3)] + [
+        b""
+    ]
+    rest, said = iterate("--resume", tmp_path / "one", "--extend", "--take", "4", "--save-state", tmp_path / "two")
+    assert said.splitlines()[-1] == "touchfs: 3 batches of the old order left, then 4 new batches"
+    assert rest == [f"b/0000000{number}" for number in (1, 2, 3)] + ["a/00000000"]
+    assert iterate("--until", tmp_path / "two")[0] == came + rest
+    assert iterate("--resume", tmp_path / "two")[0] == [f"a/0000000{number}" for number in (1, 2, 3)]
+    for suffix in (".bin", ".idx"):
+        (data / f"b{suffix}").unlink()
+    _, said = iterate("--resume", tmp_path / "two", "--extend")
+    assert (
+        "has 4 samples of shards that are gone" in said and "put these shards back, or begin without the state" in said
+    )
+
+
 def test_what_cannot_go_on_over_a_dataset_that_has_grown_says_so(touchfs, tmp_path):
     data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
-    data.mkdir()
 
-    def add(shard):
-        write_prefix(data / shard, UINT16, [np.arange(length, dtype=np.uint16) for length in (3, 5, 2, 4)])
+    def run(command, *arguments):
+        return touchfs("iterator", command, data, "train", *arguments, *state)
 
-    def run(command, name, *arguments):
-        return touchfs("iterator", command, data, name, *arguments, *state)
-
-    specs = {"batches": {"max_tokens": 5}, "mixture": {"mux": [{}, {}], "weights": [1, 1], "by": "tokens"}}
-    add("a")
-    for name, spec in specs.items():
-        assert not run("create", name, "--spec", json.dumps({**spec, "output": "key"})).stderr
-        came = [run("next", name).stdout]
-        assert run("restore", name, "--extend").returncode == 0
-        came.append(run("next", name).stdout)
-        assert came == [b"00000000\n", {"batches": b"00000001\n", "mixture": b"00000000\n"}[name]]
-    add("b")
-    refusals = {
-        "batches": b"cannot go on over a dataset with other shards",
-        "mixture": b"follows from the lengths of all that has come, and its sources have other shards: put the old",
-    }
-    for name in specs:
-        said = run("next", name).stderr
-        assert b"put the old one back, or restart by writing to reset 1" in said and b"--extend" not in said
-        assert refusals[name] in run("restore", name, "--extend").stderr
+    add_texts(data, "a")
+    spec = {"mux": [{}, {}], "weights": [1, 1], "by": "tokens", "output": "key"}
+    assert not run("create", "--spec", json.dumps(spec)).stderr
+    assert (run("next").stdout, run("restore", "--extend").returncode, run("next").stdout) == (
+        *(b"00000000\n", 0),
+        b"00000000\n",
+    )
+    add_texts(data, "b")
+    said = run("next").stderr
+    assert b"put the old one back, or restart by writing to reset 1" in said and b"--extend" not in said
+    assert b"follows from the lengths of all that has come, and its sources" in run("restore", "--extend").stderr
 
 
 @pytest.mark.parametrize("is_mounted", [False, True])

@@ -8,6 +8,7 @@ import pytest
 
 import touchfs
 from touchfs.core.errors import UsageError
+from touchfs.sample_set import SampleSet
 from touchfs.write import TarWriter
 
 pytestmark = pytest.mark.filterwarnings(
@@ -190,6 +191,99 @@ def test_a_set_that_has_gone_on_makes_loaders(place):
         ds.load_state_dict(state, extend=True)
     came += [sample.key for batch in ds.loader(4, collate_fn=list) for sample in batch]
     assert sorted(came) == sorted(key_set("m", "n", "o", "a"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_a_mixture_goes_on_and_each_source_as_it_would_alone(place, tmp_path, workers):
+    write(tmp_path / "other", "x", "y")
+
+    def sources():
+        return touchfs.open(place).shuffle(7), touchfs.open(tmp_path / "other").shuffle(8)
+
+    def loader():
+        first, second = sources()
+        mixed = touchfs.mux([(first, 2), (second, 1)]).map(key_of)
+        return mixed.loader(global_batch=6, num_workers=workers, rank=0, world_size=1, collate_fn=list)
+
+    old = loader()
+    came = [*chain.from_iterable(islice(old, 2))]
+    alone = sources()
+    seen = [[key_of(sample) for sample in islice(ds, count)] for ds, count in zip(alone, (8, 4), strict=True)]
+    states = [ds.state_dict() for ds in alone]
+    state = old.state_dict()
+    grow(place)
+    write(tmp_path / "other", "w")
+    new, (first, second) = loader(), sources()
+    with pytest.raises(UsageError, match="if only shards were added or removed or weights changed, load_state_dict"):
+        new.load_state_dict(state)
+    with pytest.warns(UserWarning, match=r"source 0: \d+ samples .* then 10 new .* lost .*; source 1: 8 .* then 6 new"):
+        new.load_state_dict(state, extend=True)
+    came += chain.from_iterable(islice(new, 3))
+    state = new.state_dict()
+    new = loader()
+    new.load_state_dict(state)
+    for _ in range(2):  # through the end of an epoch
+        came += chain.from_iterable(new)
+    for ds, keys, own_state in zip((first, second), seen, states, strict=True):
+        with pytest.warns(UserWarning, match="of the old order left"):
+            ds.load_state_dict(own_state, extend=True)
+        keys += [key_of(sample) for _ in range(3) for sample in ds]
+    for keys, names in zip(seen, ("mnoaz", "xyw"), strict=True):
+        of_source = [key for key in came if key[0] in names]
+        assert of_source == keys[: len(of_source)] and len(of_source) > 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_items_goes_on_with_a_mixture_into_its_next_epochs(place, tmp_path, workers):
+    write(tmp_path / "other", "x", "y")
+
+    def mixed():
+        mixture = touchfs.mux([(touchfs.open(place).shuffle(7), 2), (touchfs.open(tmp_path / "other").shuffle(8), 1)])
+        return mixture.map(key_of).filter(bool)
+
+    old, old_loader = mixed(), mixed().loader(3, collate_fn=list)
+    list(islice(old, 6))
+    state = old.state_dict()
+    [*islice(old_loader, 2)]
+    grow(place)
+    with pytest.warns(UserWarning, match="source 0: "):
+        (whole := mixed()).load_state_dict(state, extend=True)
+    epochs = [list(whole) for _ in range(3)]
+    loader = mixed().loader(4, num_workers=workers, collate_fn=list)
+    with pytest.warns(UserWarning, match="of the old order left"):
+        loader.load_state_dict(old_loader.state_dict(), extend=True)
+    for number, keys in enumerate(epochs):
+        batches = iter(loader)
+        came = next(batches)
+        saved = loader.state_dict()
+        came += chain.from_iterable(batches)
+        assert sorted(came) == sorted(keys)
+        if number == 1:  # a state of the loader itself, which its workers load
+            again = mixed().loader(4, num_workers=workers, collate_fn=list)
+            again.load_state_dict(saved)
+            rest = [*chain.from_iterable(again)]
+            assert sorted(rest) == sorted(came[4:])
+            assert sorted(chain.from_iterable(again)) == sorted(epochs[2])
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle_iters": True, "seed": 5}])
+def test_the_sets_of_a_chain_go_on(place, tmp_path, options):
+    write(tmp_path / "other", "x")
+
+    def chained():
+        of_place, other = (SampleSet.from_file(path, indexed=True) for path in (place, tmp_path / "other"))
+        return of_place.chain(other, **options)
+
+    ds = chained()
+    came = [key_of(sample) for sample in islice(ds, 20)]
+    state = ds.state_dict()
+    write(place, "a")
+    ds = chained()
+    with pytest.warns(UserWarning, match="then 6 new samples"):
+        ds.load_state_dict(state, extend=True)
+    came += map(key_of, ds)
+    assert sorted(came) == sorted(key_set("m", "n", "o", "x", "a"))
+    assert {key[0] for key in came[24:]} == {"a"}
 
 
 def test_the_loader_of_a_filtered_set_goes_on(place):

@@ -347,7 +347,6 @@ def test_what_cannot_go_on_says_so() -> None:
     for kind in (
         lambda shards: LazyShuffler(leaf(shards), 4),
         lambda shards: LazyPrefetcher(leaf(shards), 4),
-        lambda shards: LazyLengthBatcher(leaf(shards), max_tokens=4),
     ):
         refused(kind(GROWN), state(kind(A)), "cannot go on over a dataset with other shards")
     plain = LazyIndexedManifestIterator(range(9))

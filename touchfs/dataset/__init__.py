@@ -377,5 +377,6 @@ class Dataset:
 
 
 def counted(number: int, what: str) -> str:
-    """A number and a noun: `1 sample`, `2 samples`."""
-    return f"{number} {what}{'s' * (number != 1)}"
+    """A number and a noun: `1 sample`, `2 samples`, `2 batches`."""
+    plural = "es" if what.endswith("ch") else "s"
+    return f"{number} {what}{plural * (number != 1)}"

@@ -59,6 +59,11 @@ def take_described_seeds(node: object, description: Saved) -> None:
 
 def drawing_nodes(node: Any) -> list[PairNode]:
     """Return the nodes of a graph that have drawn seeds, in the same order in every copy of the graph."""
+    return [each for each in nodes_of(node) if isinstance(each.seed, DrawnSeed)]
+
+
+def nodes_of(node: Any) -> list[PairNode]:
+    """Return the nodes of this package in a graph, each once, in the same order in every copy of the graph."""
     found: dict[int, PairNode] = {}
     seen: set[int] = set()
     left = [node]
@@ -70,8 +75,7 @@ def drawing_nodes(node: Any) -> list[PairNode]:
         left += children_of(node)
         if isinstance(node, PairNode):
             left += node.described()
-            if isinstance(node.seed, DrawnSeed):
-                found[id(node)] = node
+            found[id(node)] = node
     return list(found.values())
 
 

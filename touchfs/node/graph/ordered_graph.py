@@ -13,9 +13,11 @@ from touchfs.core.errors import UsageError
 from touchfs.core.token import State
 from touchfs.node.core.description import recorded
 from touchfs.node.core.iterator_node import children_of, kind_of, resolve_iterator_source, with_children
+from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.graph.state import enclose
 from touchfs.node.order.batches import GlobalBatches, Part
+from touchfs.node.order.epoch import read_stages
 from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.prefetcher import LazyPrefetcher
@@ -79,4 +81,6 @@ def at_position(graph: Any, epoch: int, batches: GlobalBatches, stages: list[Sta
         "partition": {**batches.as_json(), "own": None},
         "stages": stages,
     }
+    if "units" in inner:
+        inner["units"] = ordered_node(graph).left_of(epoch, read_stages(Saved(inner))).size
     return graph, enclose(graph, state)

@@ -124,6 +124,28 @@ class GrownEpoch:
         return positions
 
 
+class LongerEpoch:
+    """What is `left` of an epoch, and after that the ordinals from `first` to before `end`."""
+
+    def __init__(self, left: Epoch, first: int, end: int) -> None:
+        self._left, self._first = left, first
+        self.size = left.size + end - first
+
+    def ordinals(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Epoch.ordinals`."""
+        ordinals, is_left = positions - self._left.size + self._first, positions < self._left.size
+        if is_left.any():
+            ordinals[is_left] = self._left.ordinals(positions[is_left])
+        return ordinals
+
+    def positions_of(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Epoch.positions_of`."""
+        positions, is_left = ordinals - self._first + self._left.size, ordinals < self._first
+        if is_left.any():
+            positions[is_left] = self._left.positions_of(ordinals[is_left])
+        return positions
+
+
 def ordinals_of(epoch: Epoch, part: Part, start: int) -> Iterator[int]:
     """Yield the ordinals of a part of an epoch from its own position `start` on."""
     count, block = part.count(epoch.size), FIRST_BLOCK

@@ -31,6 +31,8 @@ class Grown:
 
     Before it is an order of `length` samples, in a `window` if not None, of the data with these `fingerprints`. Of what
     was left there, the `left` samples that still exist come first, and then the `new` ones. `lost` came in no pass.
+
+    Of batches by length all this counts batches, and `samples` are those that the order before had.
     """
 
     length: int
@@ -39,6 +41,7 @@ class Grown:
     left: int
     new: int
     lost: int
+    samples: int | None = None
 
     @property
     def size(self) -> int:
@@ -49,10 +52,12 @@ class Grown:
         """Return the fields as a state holds them."""
         (one, *others) = self.fingerprints
         fields = {name: getattr(self, name) for name in ("length", "window", "left", "new", "lost")}
-        return {"kind": GROWN, "fingerprint": [one, *others] if others else one, **fields}
+        samples = {} if self.samples is None else {"samples": self.samples}
+        return {"kind": GROWN, "fingerprint": [one, *others] if others else one, **fields, **samples}
 
     def __str__(self) -> str:
-        text = f"{counted(self.left, 'sample')} of the old order left, then {counted(self.new, 'new sample')}"
+        what = "sample" if self.samples is None else "batch"
+        text = f"{counted(self.left, what)} of the old order left, then {counted(self.new, f'new {what}')}"
         return f"{text}; {counted(self.lost, 'sample')} lost with their shards before they came" if self.lost else text
 
 
@@ -70,6 +75,7 @@ def read_grown(saved: Saved) -> Grown:
         saved.integer("left"),
         saved.integer("new"),
         saved.integer("lost"),
+        saved.integer("samples") if saved.has("samples") else None,
     )
 
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from touchfs.node.order.windowed import Window
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.store.shard_lists import ShardList, joined, known_list
 
-_DAMAGED = "the state does not fit the shards that it is over: one of both is damaged"
+DAMAGED = "the state does not fit the shards that it is over: one of both is damaged"
 # By the fingerprints of both datasets. A move takes some milliseconds and a megabyte for 10,000 shards.
 _MOVES: BoundedCache[tuple[Fingerprints, Fingerprints], Move] = BoundedCache(8)
 
@@ -62,6 +63,12 @@ class OrderedNode(PartitionedNode):
         Raises UsageError if nothing tells them.
         """
         raise UsageError(f"no index tells the lengths of the items of a {kind_of(self)}: open a dataset of shards")
+
+    def for_iteration(self) -> Self:
+        """Return a copy for one iteration: it stays as it is, whatever this node goes on to do."""
+        node = object.__new__(type(self))
+        node.__dict__ |= self.__dict__
+        return node
 
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
@@ -107,9 +114,9 @@ class OrderedNode(PartitionedNode):
                 left = LeftByRanks(left, Remainder(left.size, stage))
             else:
                 coming = coming[1:]
-                left = grown = self._go_on(left, stage, coming[0], epoch)
+                left = grown = self.go_on(left, stage, coming[0], epoch)
                 if (grown.old_left, grown.size, grown.lost) != (stage.left, stage.size, stage.lost):
-                    raise FormatError(_DAMAGED)
+                    raise FormatError(DAMAGED)
         return left
 
     def _order_over(self, data: Grown | None, epoch: int) -> Order:
@@ -120,7 +127,11 @@ class OrderedNode(PartitionedNode):
             window = Window(data.window, window.lanes)
         return replace(self.order, size=data.length, window=window)
 
-    def _go_on(self, left: Epoch, before: Grown, now: Grown | None, epoch: int) -> GrownEpoch:
+    def go_on(self, left: Epoch, before: Grown, now: Grown | None, epoch: int) -> GrownEpoch:
+        """Return an epoch of which so much was left over the data `before`, over those `now`; None is these data.
+
+        Raises as `left_of`.
+        """
         here = tuple(map(str, fingerprints_of(self.config()))) if now is None else now.fingerprints
 
         def make() -> Move:
@@ -129,7 +140,7 @@ class OrderedNode(PartitionedNode):
 
         move, order = _MOVES.get((before.fingerprints, here), make), self._order_over(now, epoch)
         if (move.kept.size + move.lost.size, move.moved.size + move.new.size) != (before.length, order.size):
-            raise FormatError(_DAMAGED)
+            raise FormatError(DAMAGED)
         return GrownEpoch(left, move, replace(order, size=move.new.size).whole(epoch))
 
     def _shards(self) -> ShardList:
@@ -169,20 +180,15 @@ class OrderedNode(PartitionedNode):
             return saved.fields()
         if without_data(there.get("data")) != without_data(here.get("data")):
             self._check(saved, OF_DATA)  # or refuse it
-        fingerprints = fingerprints_of(there)
-        if not all(type(each) is str for each in fingerprints):
-            raise UsageError(
-                f"{saved.where} does not say which shards it is over, as states of datasets do: it goes on over the "
-                "same items only"
-            )
+        fingerprints = known_fingerprints(there, saved.where)
         state = merged_of_ranks(self, saved)
         merged, length = Saved(state, saved.where), config.integer("length")
         stages = read_stages(merged)
         if position := merged.integer("position", size_after(length, stages)):
             stages.append(Stage("stride", KEEP, (position,)))
         if stages:  # else nothing has come, and the epoch is one of all data
-            data = Grown(length, there.get("window"), tuple(fingerprints), 0, 0, 0)
-            grown = self._go_on(self.left_of(epoch, stages, data), data, None, epoch)
+            data = Grown(length, there.get("window"), fingerprints, 0, 0, 0)
+            grown = self.go_on(self.left_of(epoch, stages, data), data, None, epoch)
             new = grown.size - grown.old_left
             stages.append(replace(data, left=grown.old_left, new=new, lost=grown.lost))
         all_stages = [stage.as_json() for stage in stages]
@@ -214,7 +220,7 @@ class OrderedNode(PartitionedNode):
 
     def total_progress(self, state: State) -> tuple[int, int | None]:
         saved = Saved(state)
-        size = size_after(self.order_of(saved.integer("epoch")).size, read_stages(saved))
+        size = positions_left(saved)
         part, own = self.order.partition.resumed(saved, size)
         return part.before + own, part.before + part.count(size)
 
@@ -223,13 +229,13 @@ class OrderedNode(PartitionedNode):
 
         A state that ranks share, or that was merged of theirs, has those of all ranks.
         """
-        iteration = self.begin(saved=Saved(state))
+        iteration, node = self.begin(saved=Saved(state)), self
         if isinstance(iteration, OrderIteration):
-            ordinals = iteration.seen()
+            ordinals, node = iteration.seen(), iteration.node
         else:  # at the end of its epoch
             order = self.order_of(iteration.epoch)
             ordinals = ordinals_of(order.whole(iteration.epoch), order.partition, 0)
-        return (self.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
+        return (node.pair_at(ordinal, iteration.epoch) for ordinal in ordinals)
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
@@ -238,6 +244,17 @@ class OrderedNode(PartitionedNode):
     def __len__(self) -> int:
         """Return how many ordinals this rank visits in an epoch."""
         return self.order.count()
+
+
+def known_fingerprints(config: State, where: str) -> Fingerprints:
+    """Return the fingerprints of the data in the `config` of a state. Raises UsageError if it does not know them."""
+    fingerprints = fingerprints_of(config)
+    if not all(type(each) is str for each in fingerprints):
+        raise UsageError(
+            f"{where} does not say which shards it is over, as states of datasets do: it goes on over the same items "
+            "only"
+        )
+    return tuple(fingerprints)
 
 
 def _known(fingerprints: Fingerprints) -> ShardList:

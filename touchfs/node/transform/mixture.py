@@ -22,7 +22,7 @@ from touchfs.core.token import State, Token
 from touchfs.node.core.description import describe, drawn_seeds_of, take_described_seeds, without_data
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Pair
-from touchfs.node.core.saved import FRESH, LARGEST, Saved
+from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.sources import SourcesNode
 from touchfs.node.order.batches import part_of
@@ -112,15 +112,7 @@ class LazyMixture(SourcesNode, OrderedNode):
         begins, since = self._before(epoch), self._since
         if saved.fresh and since is not None and since.epoch == epoch:  # of what came before nothing is known
             saved = Saved({"position": 0, "partition": None, "stages": _stages(since.came - begins)})
-        return MixtureIteration(self._at(FRESH), epoch, saved)
-
-    def _at(self, saved: Saved) -> LazyMixture:
-        """Return this mixture as a state says that it went on, whatever this one goes on to do."""
-        node = object.__new__(type(self))
-        node.__dict__ |= self.__dict__
-        if not saved.fresh:
-            node.recall(saved)
-        return node
+        return MixtureIteration(self.for_iteration(), epoch, saved)
 
     def order_of(self, epoch: int) -> Order:
         since = self._since
@@ -131,6 +123,10 @@ class LazyMixture(SourcesNode, OrderedNode):
         if isinstance(self._schedule, LengthSchedule):  # it may be that others compute the positions
             self._schedule.at(np.array([self._in_schedule(epoch, left, position)]))
         return self.mark_of(epoch, left, position)
+
+    def carried(self) -> State:
+        """Return the fields for `recall` by which later epochs of a copy of this mixture go on as those of this one."""
+        return {} if self._since is None else {"since": self._since.as_json()}
 
     def mark_of(self, epoch: int, left: Epoch, position: int) -> State:
         """Return where the sources went on over other shards, and what they had near a position of what is `left` of
@@ -143,12 +139,12 @@ class LazyMixture(SourcesNode, OrderedNode):
         return fields
 
     def recall(self, saved: Saved) -> None:
-        since = read_since(saved, len(self.sources))
-        self._since, self._courses = since, []
+        since, courses = read_since(saved, len(self.sources)), []
         if since is not None:
             if self.schedule.counts(since.came).tolist() != [start.number for start in since.starts]:
                 raise FormatError(f"{saved.where}.since does not fit the weights: the state is damaged")
-            self._courses = list(map(Course, self._orders, since.starts))
+            courses = list(map(Course, self._orders, since.starts))
+        self._since, self._courses = since, courses
         if isinstance(self._schedule, LengthSchedule) and saved.has("taken"):
             self._schedule.remember(read_taken(saved.child("taken"), len(self.sources)))
 
@@ -237,9 +233,6 @@ class LazyMixture(SourcesNode, OrderedNode):
         if self._since_in(epoch) is not None:
             return self._courses[source]
         return Course(self._orders[source], Start(0, 0 if self.end == "repeat" else epoch))
-
-    def total_progress(self, state: State) -> tuple[int, int | None]:
-        return super(LazyMixture, self._at(Saved(state))).total_progress(state)
 
     def ordinal_of(self, token: Token) -> int:
         raise UsageError("a mixture has several sources, and a sample many positions: write a state instead of a token")
