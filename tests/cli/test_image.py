@@ -1,5 +1,7 @@
 """`touchfs image`: what it prints, refuses and finds."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tars import write_tar
 
 
@@ -35,3 +37,14 @@ def test_what_no_image_can_have_is_refused_in_a_line(here, touchfs):
     assert not (here / "x.erofs").exists()
     missing = touchfs("image", "a.jsonl", "-o", "nowhere/x.erofs", "--check")
     assert (missing.returncode, missing.stderr.count(b"\n")) == (2, 1)
+
+
+def test_files_of_overlays_that_an_image_cannot_have_are_counted(here, text):
+    """Whether the overlay is named or beside the tar."""
+    write_tar(here / "data/a.tar", {"a.txt": b"a" * 600, "b.bin": b"b" * 600})
+    (here / "o.jsonl").write_text('{"key": "a", "n": 1}\n{"key": "b", "tags": []}\n')
+    told = text("image", "--overlay", "o.jsonl", "data", "-o", "x.erofs").splitlines()
+    assert told[0].startswith("x.erofs: 1 shard, 2 files, ") and told[1:] == ["left out: 3 files of overlays"]
+    pq.write_table(pa.table({"key": ["a"], "url": ["https://a"]}), "data/a.parquet")
+    assert text("image", "data", "-o", "y.erofs").splitlines()[1:] == ["left out: 2 files of overlays"]
+    assert text("image", "--overlay", "none", "data", "-o", "z.erofs").count("\n") == 0

@@ -397,6 +397,8 @@ def test_reasons_for_a_plain_mount(tmp_path, data):
     (tmp_path / "ids.txt").write_text("a\n")
     named = f"good={tmp_path}/ids.txt"
     assert "--ids needs a daemon: leave out --kernel" in refused(data, point, "--ids", named)
+    needs = "--overlay needs a daemon, as an image has no files of overlays: leave out --kernel"
+    assert needs in refused(data, point, "--overlay", tmp_path / "o.jsonl")
     # Our Python may be in a home that others cannot enter.
     capabilities = "-all,+dac_read_search"
     as_nobody = [

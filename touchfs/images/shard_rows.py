@@ -68,10 +68,10 @@ def shard_rows(
     # Not offset + padded, which may overflow in a damaged catalog.
     is_inside = (offset >= 0) & (length >= 0) & (padded <= room) & (offset <= room - padded) | is_whole
     fits = (offset >> BLOCK_BITS < BLOCKS_MAX) & (length <= FILE_MAX)
-    left_out = Counter[str]()
+    left_out, added = Counter[str](), catalog.of_overlays
     for number, count in enumerate(np.bincount(kind[is_file & ~is_stored]).tolist()):
         if count:
-            left_out[_why_not(catalog.kinds[number - 1])] += count
+            left_out["of overlays" if number in added else _why_not(catalog.kinds[number - 1])] += count
     left_out["that begin in the middle of a block"] += int(np.count_nonzero(is_stored & ~is_aligned))
     left_out["at the end of a tar that is not padded"] += int(np.count_nonzero(is_stored & is_aligned & ~is_inside))
     left_out["too large, or too far behind"] += int(np.count_nonzero(is_stored & is_aligned & is_inside & ~fits))
