@@ -201,6 +201,9 @@ class OpenDataset(Described, Exports, Generic[T]):
 
         Raises IndexError, KeyError, and TypeError where the set has no length.
         """
+        if type(which) is int and 0 <= which < len(self):  # what loaders ask for, in a third of the time of all below
+            item: T = self._item_at(which)
+            return item
         if isinstance(which, slice):
             return self._slice(which)
         if isinstance(which, str):
@@ -245,10 +248,12 @@ class OpenDataset(Described, Exports, Generic[T]):
 
     @cached_property
     def _item_at(self) -> ItemAt:
-        return self._steps.item_at(self._sample, len(self._samples))
+        sample_at = self._samples.__getitem__ if self._permutation is None else self._sample
+        return self._steps.item_at(sample_at, len(self._samples))
 
     def _sample(self, position: int) -> Sample:
-        return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
+        """The sample at a position of the first epoch of a shuffled set."""
+        return self._samples[self._ordinals([position])[0]]
 
     def _ordinals(self, positions: Positions) -> list[int]:
         """The places in the dataset of the samples at these positions of the first epoch."""

@@ -114,14 +114,15 @@ class KindOrder(DerivedNumbers):
         self._stop = self._rows
         while self._stop > self._start and ordinals[self._stop - 1] == NO_SAMPLE:
             self._stop -= 1
+        self._samples = ordinals[self._stop - 1] + 1 if self._stop > self._start else 0
 
     def rows_of(self, ordinal: int) -> list[int]:
         """The rows of the files of a sample, in order."""
         ordinals, start, stop = self._ordinals, self._start, self._stop
-        if start == stop or not 0 <= ordinal <= ordinals[stop - 1]:
+        if not 0 <= ordinal < self._samples:
             return []
         # Nearly always all samples have the same number of files.
-        first = start + ordinal * (stop - start) // (ordinals[stop - 1] + 1)
+        first = start + ordinal * (stop - start) // self._samples
         if ordinals[first] != ordinal or (first > start and ordinals[first - 1] == ordinal):
             first = bisect_left(ordinals, ordinal, start, stop)
         last = first
