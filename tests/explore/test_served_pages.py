@@ -1,5 +1,6 @@
 """Pages of a server as documents: any text of the data, in any place, is that text and nothing else."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from hypothesis import example, given
@@ -69,10 +70,12 @@ def pages(text):
         SampleList("samples", "", "random", 1, 0, 99, 1, [each], "u", "u", "", None, text, [text], [text], [text])
         for each in (row,)
     ]
+    given = replace(listed[0], ids=text, but=text, also=text, given=[text], is_counting=True, where=text)
     wrong = SampleList(text, text, "stored", 0, 0, 1, 0, [], "", "", text, min(1, len(text)))
     return (
         OverviewPage(page, listed[0], True, 2),
         listed[0],
+        replace(given, is_unfinished=True, searched=1),
         wrong,
         SamplePage(page, "u", "u"),
         ErrorList([(text, text, "u")], 0, 1),

@@ -6,9 +6,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
+from threading import Semaphore
 from time import monotonic
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from PIL import Image
 from served_pages import AtPort, page, tone, values
@@ -16,6 +18,7 @@ from tars import write_tar
 from tree_servers import application_of, in_this_process, serving
 from waiting import wait_until
 
+from touchfs.explore.linked import ListQuery
 from touchfs.indexing import list_dataset, open_dataset
 from touchfs.pages import listing
 from touchfs.pages.counted import CountedDataset
@@ -81,7 +84,7 @@ def test_pages_are_positions(server):
 
 def test_only_the_first_of_an_order_are_listed(server, numbers, monkeypatch):
     monkeypatch.setattr(listing, "_SORTED", 30)
-    found = Lists(numbers).page(sort="-size")
+    found = Lists(numbers).page(ListQuery(sort="-size"))
     assert (found.total, len(found.rows), found.rows[0].key) == (30, 30, "0-007") and "30" in found.remark
 
 
@@ -140,11 +143,108 @@ def test_a_filter_that_takes_long_has_what_was_found_so_far(numbers):
     """A clock that goes on by a tenth of a second each time it is asked."""
     ticks, found, first, pages = count(), [], 0, 0
     while pages == 0 or first:
-        shown = Lists(numbers).page(where="at >= 100", first=first, clock=lambda: next(ticks) / 10)
+        shown = Lists(numbers).page(ListQuery(where="at >= 100"), first, clock=lambda: next(ticks) / 10)
         found += [row.key for row in shown.rows]
         assert shown.searched > first
         first, pages = shown.searched if shown.following else 0, pages + 1
     assert pages > 20 and len(found) == len({*found}) == 40
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A server of eight keys, which are odd, and of lists of them. Reversed order is not stored order."""
+    place = tmp_path_factory.mktemp("given")
+    files = {f"{name}.txt": b"x" * size for size, name in enumerate([*"abcdef", "<b>&\u202e", "g h"])}
+    write_tar(place / "d.tar", files)
+    lists = {
+        "back": "g h\n<b>&\u202e\nf\nd\nnone\nb\nb\n<i>\n",
+        "few": "a\nb\nf\n",
+        "many": "".join(f"{number}\n" for number in range(10_001)),
+        "empty": "",
+    }
+    for name, text in lists.items():
+        (place / f"{name}.txt").write_text(text)
+    np.save(place / "numbers.npy", np.arange(3))
+    named = [f"{name}={place}/{name}.txt" for name in lists] + [f"numbers={place}/numbers.npy"]
+    options = [option for each in named for option in ("--ids", each)]
+    with serving(place / "d.tar", *options) as server:
+        wait_until(lambda: server.ask("/-/sample?key=a").status == 302)
+        yield server
+
+
+def test_a_list_that_was_given_has_its_order(given):
+    """The other orders are of the same samples. What has no sample is told."""
+    back = ["g h", "<b>&\u202e", "f", "d", "b"]
+    found = values(given, "/-/samples?ids=back")
+    assert [row["key"] for row in found["rows"]] == back and found["total"] == 5
+    assert found["remark"] == "2 of 7 keys of @back are of no sample: none, <i>"
+    parsed = page(given, "/-/samples?ids=back")
+    assert "of no sample: none, <i>" in parsed.text and not parsed.all("i")
+    orders = [option["value"] for option in parsed.all("option")]
+    assert orders == ["listed", "stored", "random", "-size", "size"]
+    for sort in orders:
+        keys = walked(given, f"/-/samples?ids=back&sort={sort}")[0]
+        wanted = {"stored": back[::-1], "-size": back, "size": back[::-1], "listed": back}
+        assert sorted(keys) == sorted(back) and keys == wanted.get(sort, keys)
+    assert walked(given, "/-/samples?ids=back&where=" + quote("size.txt < 6"))[0] == ["f", "d", "b"]
+    assert walked(given, "/-/samples?ids=back&sort=random&seed=1") != walked(given, "/-/samples?ids=back&sort=random")
+    assert values(given, "/-/samples?ids=empty")["rows"] == []
+
+
+def test_lists_that_were_given_are_compared(given):
+    assert walked(given, "/-/samples?ids=back&but=few")[0] == ["g h", "<b>&\u202e", "d"]
+    assert walked(given, "/-/samples?ids=few&also=back")[0] == ["b", "f"]
+    assert walked(given, "/-/samples?ids=few&but=back")[0] == ["a"]
+
+
+def test_a_sample_of_a_given_list_keeps_it(given):
+    rows = values(given, "/-/samples?ids=back&but=few")["rows"]
+    shown = [values(given, "/" + row["url"]) for row in rows]
+    assert [each["following"] for each in shown] == [*(row["url"] for row in rows[1:]), ""]
+    assert [each["previous"] for each in shown] == ["", *(row["url"] for row in rows[:-1])]
+    assert [row["key"] for row in values(given, "/" + shown[1]["list"])["rows"]] == ["<b>&\u202e", "d"]
+    form = page(given, "/-/samples?ids=back&but=few").all("input", type="hidden")
+    assert {each["name"]: each["value"] for each in form} == {"ids": "back", "but": "few"}
+
+
+def test_pages_link_to_what_was_given(given):
+    urls = page(given, "/-/samples").urls
+    assert {f"/-/samples?ids={name}" for name in ("back", "few", "many", "empty", "numbers")} < {*urls}
+
+
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        ("ids=none", "there are back, few, many, empty, numbers"),
+        ("ids=" + quote("<script>\n"), "no list of this name was given by --ids NAME=FILE"),
+        ("ids=back&but=none", "no list of this name was given"),
+        ("ids=many", "@many has 10,001 ids, and a page lists at most 10,000: filter with key in @many"),
+        ("ids=numbers", "@numbers has integers, and keys are texts"),
+        ("ids=back&of=merged/max%3D1", "lists that were given are of samples"),
+        ("ids=back&sort=odd", "sort is listed, stored"),
+    ],
+)
+def test_what_cannot_be_listed_is_one_line(given, query, line):
+    got = given.ask(f"/-/samples?{query}", Accept="text/html")
+    assert (got.status, got.body.count(b"\n")) == (400, 1) and line in got.body.decode()
+
+
+def test_keys_are_looked_up_while_a_page_waits_for_nothing(tmp_path, monkeypatch):
+    write_tar(tmp_path / "d.tar", {f"{name}.txt": b"" for name in "abcd"})
+    (tmp_path / "ids.txt").write_text("c\nb\nd\n")
+    monkeypatch.setenv("TOUCHFS_IDS", "")
+    give([f"some={tmp_path}/ids.txt"])
+    dataset = open_dataset(os.fspath(tmp_path / "d.tar"), in_place=True)
+    find, may = dataset.find, Semaphore(1)
+    monkeypatch.setattr(dataset, "find", lambda key: may.acquire() and find(key))
+    with in_this_process(dataset) as port:
+        server = AtPort(port)
+        wait_until(lambda: [row["key"] for row in values(server, "/-/samples?ids=some")["rows"]] == ["c"])
+        begun = page(server, "/-/samples?ids=some")
+        assert begun.all("p", **{"data-counting": None}) and "1 of 3 keys are looked up" in begun.text
+        may.release(2)
+        wait_until(lambda: not values(server, "/-/samples?ids=some")["is_counting"])
+        assert walked(server, "/-/samples?ids=some")[0] == ["c", "b", "d"]
 
 
 def test_a_search_goes_on_from_link_to_link(server, monkeypatch):
@@ -173,7 +273,7 @@ def test_a_search_for_keys_looks_at_many_together(tmp_path, monkeypatch):
     for clock in (monotonic, lambda: next(ticks) / 5):
         first, found, pages = 0, [], 0
         while pages == 0 or first:
-            shown = lists.page(where="key in @third", first=first, clock=clock)
+            shown = lists.page(ListQuery(where="key in @third"), first, clock=clock)
             found += [row.key for row in shown.rows]
             first, pages = shown.searched if shown.following else 0, pages + 1
         assert found == [f"{number:04}" for number in range(0, 500, 3)]
@@ -237,9 +337,9 @@ def test_a_sample_of_a_list_keeps_it(server, query):
 def test_a_search_beside_a_sample_ends(numbers):
     """It leads to the list that goes on with it: as far before the place as it has come, or after."""
     ticks = count()
-    before, after = Lists(numbers).beside("samples", "at == 1", "stored", 0, 100, lambda: next(ticks) / 10)
+    before, after = Lists(numbers).beside(ListQuery(where="at == 1"), 100, clock=lambda: next(ticks) / 10)
     assert (before, after) == ("-/samples?where=at+%3D%3D+1&from=96", "-/samples?where=at+%3D%3D+1&from=102")
-    assert [row.key for row in Lists(numbers).page(where="at == 1", first=96).rows] == ["1-001"]
+    assert [row.key for row in Lists(numbers).page(ListQuery(where="at == 1"), 96).rows] == ["1-001"]
 
 
 @pytest.mark.parametrize(

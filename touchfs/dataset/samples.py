@@ -374,6 +374,10 @@ class DatasetSamples(CataloguedSamples):
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
 
+    def position(self, shard: int, ordinal: int) -> int:
+        """The position of the sample of a shard with this ordinal."""
+        return self._starts[shard] + ordinal
+
     def ordinals(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same."""
         return numbers

@@ -33,13 +33,46 @@ class LinkedSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ListQuery:
+    """What a list has: what it is of, a filter, and an order, which may have a seed.
+
+    With `ids` it has the samples of a list that was given by this name: only those that `also` has, too, and none that
+    `but` has.
+    """
+
+    of: str = "samples"
+    where: str = ""
+    sort: str = "stored"
+    seed: int = 0
+    ids: str = ""
+    but: str = ""
+    also: str = ""
+
+    def url(self, first: int = 0) -> str:
+        """The URL of the list, from this place on."""
+        return _asked(f"{OWN}samples", {**self._fields("of"), "from": first} if first else self._fields("of"))
+
+    def sample_url(self, url: str, place: int) -> str:
+        """The URL of a sample which says that it is at this place of the list."""
+        return _asked(url, {**self._fields("in"), "at": place})
+
+    def _fields(self, of: str) -> dict[str, str | int]:
+        """The fields that a list of all samples has not. A given list has an order of its own."""
+        plain = ListQuery(sort="listed" if self.ids else "stored")
+        named = {of if name == "of" else name: name for name in self.__slots__}
+        values = {field: (getattr(self, name), getattr(plain, name)) for field, name in named.items()}
+        return {field: value for field, (value, default) in values.items() if value != default}
+
+
+@dataclass(frozen=True, slots=True)
 class SampleList:
     """Samples of a dataset: `total` ones, of which those from `first` on are listed, in an order.
 
     With a filter, `searched` is the place in the order up to which samples were looked at, and `is_unfinished` says
     that the time was over before there were enough. `following` and `previous` are URLs, or "". `problem` is what is
     wrong with the filter, `column` the place of that, from 0. `sources` are what lists can be of, `sorts` the facts
-    that this one can be sorted by, and `fields` those that its filter can name.
+    that this one can be sorted by, and `fields` those that its filter can name. `ids`, `but` and `also` are as in a
+    `ListQuery`, `given` are their possible values, and `is_counting` says that some are still being looked up.
     """
 
     of: str
@@ -59,6 +92,16 @@ class SampleList:
     sorts: Sequence[str] = ()
     fields: Sequence[str] = ()
     is_unfinished: bool = False
+    ids: str = ""
+    but: str = ""
+    also: str = ""
+    given: Sequence[str] = ()
+    is_counting: bool = False
+
+    @property
+    def query(self) -> ListQuery:
+        """What the list has."""
+        return ListQuery(self.of, self.where, self.sort, self.seed, self.ids, self.but, self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +148,13 @@ def url_of(path: str) -> str:
     return quote(os.fsencode(path))
 
 
-def list_url(of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0) -> str:
-    """The URL of a list."""
-    return _asked(f"{OWN}samples", {"of": of, "where": where, "sort": sort, "seed": seed, "from": first})
-
-
-def in_list(url: str, of: str, where: str, sort: str, seed: int, place: int) -> str:
-    """The URL of a sample which says that it is at this place of a list."""
-    named = _asked(url, {"in": of, "where": where, "sort": sort, "seed": seed})
-    return f"{named}{'&' if '?' in named else '?'}at={place}"
+def list_url(of: str = "samples", where: str = "", ids: str = "") -> str:
+    """The URL of a list in its own order."""
+    return ListQuery(of, where, "listed" if ids else "stored", ids=ids).url()
 
 
 def _asked(url: str, asked: dict[str, str | int]) -> str:
-    plain = {"of": "samples", "in": "samples", "where": "", "sort": "stored", "seed": 0, "from": 0}
-    query = {name: value for name, value in asked.items() if value != plain[name]}
-    return url + ("&" if "?" in url else "?") * bool(query) + urlencode(query, errors="replace")
+    return url + ("&" if "?" in url else "?") * bool(asked) + urlencode(asked, errors="replace")
 
 
 def json_of(page: object) -> str:

@@ -15,8 +15,9 @@ from time import monotonic, sleep
 
 from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.dataset import Dataset
-from touchfs.explore.linked import SampleList
+from touchfs.explore.linked import ListQuery, SampleList
 from touchfs.explore.page import Page, Part
+from touchfs.pages.given import Chosen, GivenSamples
 from touchfs.pages.listing import Lists
 from touchfs.pages.overview import INDEXED_BYTES, Overview, title_of
 from touchfs.posix.threads import start_thread
@@ -27,6 +28,7 @@ _PATIENCE_SECONDS = 0.05
 _FIRST_SECONDS = 2.0
 _ADVICE = "others are indexed when somebody looks into them"
 _MOST_CARDS = 12
+_FIRST = ListQuery()
 # Instead of a number of shards: cards of texts are still missing.
 _UNFINISHED = -1
 _log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ class CountedDataset:
         self._lock = threading.Lock()
         self._known: tuple[Overview, Lists] | None = None
         self._has_all = False
+        self._given = GivenSamples()
         # For how many shards, the line about texts, and the cards.
         self._cards: tuple[int, Sequence[str], Sequence[Part]] = _UNFINISHED, (), ()
         self._done = threading.Event()
@@ -72,9 +75,7 @@ class CountedDataset:
             known = self._known = overview, Lists(overview.samples.dataset)
         return known
 
-    def samples(
-        self, of: str = "samples", where: str = "", sort: str = "stored", seed: int = 0, first: int = 0, known: int = 0
-    ) -> SampleList:
+    def samples(self, query: ListQuery = _FIRST, first: int = 0, known: int = 0) -> SampleList:
         """A list of its samples, as far as they are known. A search of `known` shards begins again if these are not
         all that are known by now: places are others then. Raises as `Lists.page`.
         """
@@ -85,22 +86,32 @@ class CountedDataset:
                 self._done.wait(_FIRST_SECONDS)
                 overview, lists = self._looked()
         begins_again = known not in (0, len(overview.shards))
+        chosen = self._chosen(query, lists)
         with self._page_is_made():
-            found = lists.page(of, where, sort, seed, 0 if begins_again else first)
+            found = lists.page(query, 0 if begins_again else first, chosen and chosen.positions)
         remarks = [found.remark] if found.remark else []
+        if chosen is not None:
+            found = replace(found, is_counting=chosen.is_unfinished)
+            remarks += chosen.remarks
         if begins_again:
             remarks.append("more shards are indexed now, so the search begins again")
         if not overview.is_whole:
             remarks.append(f"{len(overview.shards):,} of {overview.wanted:,} shards are indexed")
-            if where and found.following:
+            if query.where and found.following:
                 found = replace(found, following=f"{found.following}&known={len(overview.shards)}")
-        return replace(found, sources=self._sources(overview, of), remark=" · ".join(remarks))
+        sources = self._sources(overview, query.of)
+        return replace(found, sources=sources, given=self._given.names(), remark=" · ".join(remarks))
 
-    def beside(self, of: str, where: str, sort: str, seed: int, place: int) -> tuple[str, str]:
+    def beside(self, query: ListQuery, place: int) -> tuple[str, str]:
         """The URLs of the samples beside a place of a list. Raises as `Lists.beside`."""
         lists = self._looked()[1]
+        chosen = self._chosen(query, lists)
         with self._page_is_made():
-            return lists.beside(of, where, sort, seed, place)
+            return lists.beside(query, place, chosen and chosen.positions)
+
+    def _chosen(self, query: ListQuery, lists: Lists) -> Chosen | None:
+        """The samples that a list names, if it does. Raises UsageError."""
+        return self._given.chosen(query, self.dataset, lists.samples(query.of)) if query.ids else None
 
     def _sources(self, overview: Overview, of: str) -> Sequence[str]:
         """What lists can be of."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from time import monotonic
@@ -29,7 +29,7 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
-from touchfs.explore.linked import OWN, LinkedSample, SampleList, in_list, list_url, url_of
+from touchfs.explore.linked import OWN, LinkedSample, ListQuery, SampleList, url_of
 from touchfs.explore.recordings import format_seconds
 from touchfs.media.extensions import coding_of, is_image, is_video, recordings_among
 from touchfs.node.order.feistel import Feistel, round_keys
@@ -47,6 +47,7 @@ SORTS = ("duration", "size", "segments")
 _SEARCH_SECONDS = 0.3
 # Samples of a sorted list. Deeper ones are found by a filter.
 _SORTED = 10_000
+_ALL = ListQuery()
 _TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
@@ -64,68 +65,90 @@ class Lists:
 
     def page(
         self,
-        of: str = "samples",
-        where: str = "",
-        sort: str = "stored",
-        seed: int = 0,
+        query: ListQuery = _ALL,
         first: int = 0,
+        chosen: NDArray[np.int64] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> SampleList:
-        """The samples of `of` from the place `first` of an order on. A bad filter is a problem of the page.
+        """The samples of a list from the place `first` of its order on. `chosen` are the positions of those that were
+        given, in their order. A bad filter is a problem of the page.
 
         Raises UsageError for what is no source of samples, and no order.
         """
-        samples = self._selector.select(of, None)
-        order, total = self._order(samples, of, sort, seed)
+        samples = self.samples(query.of)
+        order, total = self._order(samples, query, chosen)
         first = min(max(first, 0), total)
-        asked: Callable[..., str] = partial(list_url, of, where, sort, seed)
-        sorts, fields = self._offered.get(of, lambda: (sorts_of(samples), fields_of(samples)))
-        shown = SampleList(of, where, sort, seed, first, total, first, (), sorts=sorts, fields=fields)
-        if total < len(samples):
+        sorts, fields = self._offered.get(query.of, lambda: (sorts_of(samples), fields_of(samples)))
+        shown = SampleList(
+            *(query.of, query.where, query.sort, query.seed, first, total, first, ()),
+            sorts=sorts,
+            fields=fields,
+            ids=query.ids,
+            but=query.but,
+            also=query.also,
+        )
+        if total < (len(samples) if chosen is None else len(chosen)):
             shown = replace(shown, remark=f"of these {total:,}, which are sorted, a filter leaves fewer")
-        if where:
+        if query.where:
             try:
-                return self._found(shown, samples, order, parse_where(where, open_given), clock)
+                return self._found(shown, samples, order, parse_where(query.where, open_given), clock)
             except UsageError as error:
-                return replace(shown, problem=error.message, column=_column(where, error.offset))
-        rows = [_row(shown, samples, *each) for each in islice(walk(order, total, first), ROWS)]
-        previous = asked(max(first - ROWS, 0)) if first else ""
-        following = asked(first + ROWS) if first + ROWS < total else ""
+                return replace(shown, problem=error.message, column=_column(query.where, error.offset))
+        rows = [_row(query, samples, *each) for each in islice(walk(order, total, first), ROWS)]
+        previous = query.url(max(first - ROWS, 0)) if first else ""
+        following = query.url(first + ROWS) if first + ROWS < total else ""
         return replace(shown, searched=first + len(rows), rows=rows, previous=previous, following=following)
 
+    def samples(self, of: str) -> AnySamples:
+        """What a list is of. Raises UsageError."""
+        return self._selector.select(of, None)
+
     def beside(
-        self, of: str, where: str, sort: str, seed: int, place: int, clock: Callable[[], float] = monotonic
+        self,
+        query: ListQuery,
+        place: int,
+        chosen: NDArray[np.int64] | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> tuple[str, str]:
         """The URLs of the samples before and after a place of a list, or ""; where the search for one takes long, that
         of the page of the list that goes on. Raises UsageError as `page`, and for a bad filter.
         """
-        samples = self._selector.select(of, None)
-        order, total = self._order(samples, of, sort, seed)
-        wanted = parse_where(where, open_given) if where else None
+        samples = self.samples(query.of)
+        order, total = self._order(samples, query, chosen)
+        wanted = parse_where(query.where, open_given) if query.where else None
         facts = SampleFacts(samples, {path[0] for path in wanted.fields} if wanted else set())
 
         def found(step: int) -> str:
             until = clock() + _SEARCH_SECONDS / 2
             for each, position in walk(order, total, place + step, step):
                 if wanted is None or any(map(wanted.matches, facts.records(position, position + 1))):
-                    return in_list(sample_url(samples[position]), of, where, sort, seed, each)
+                    return query.sample_url(sample_url(samples[position]), each)
                 if clock() >= until:
-                    return list_url(of, where, sort, seed, each if step > 0 else max(2 * each - place, 0))
+                    return query.url(each if step > 0 else max(2 * each - place, 0))
             return ""
 
         return found(-1), found(1)
 
-    def _order(self, samples: AnySamples, of: str, sort: str, seed: int) -> tuple[Order, int]:
+    def _order(self, samples: AnySamples, query: ListQuery, chosen: NDArray[np.int64] | None) -> tuple[Order, int]:
         """A function from places to positions, and how many places there are."""
-        total = len(samples)
-        if sort == "stored":
-            return np.arange, total
+        total, sort = len(samples) if chosen is None else len(chosen), query.sort
         if sort == "random":
-            mixed = Feistel(total, round_keys(seed))
-            return lambda start, stop: mixed(np.arange(start, stop, dtype=np.int64)), total
-        if sort.removeprefix("-") not in SORTS:
-            raise UsageError(f"sort is stored, random, {', '.join(SORTS)} or one of these after -, not {sort!r:.40}")
-        positions = self._sorted.get((of, sort), lambda: _sorted(samples, sort))
+            mixed = Feistel(total, round_keys(query.seed))
+            places: Order = lambda start, stop: mixed(np.arange(start, stop, dtype=np.int64))  # noqa: E731
+            return (places if chosen is None else lambda start, stop: chosen[places(start, stop)]), total
+        if sort == "stored" and chosen is None:
+            return np.arange, total
+        if sort == "stored" and chosen is not None:
+            positions = np.sort(chosen)
+        elif sort == "listed" and chosen is not None:
+            positions = chosen
+        elif sort.removeprefix("-") not in SORTS:
+            known = ", ".join(["listed"] * (chosen is not None) + ["stored", "random", *SORTS])
+            raise UsageError(f"sort is {known} or one of these after -, not {sort!r:.40}")
+        elif chosen is None:
+            positions = self._sorted.get((query.of, sort), lambda: _sorted(samples, sort))
+        else:
+            positions = _sorted(samples, sort, chosen)
         return lambda start, stop: positions[start:stop], len(positions)
 
     def _found(
@@ -133,10 +156,11 @@ class Lists:
     ) -> SampleList:
         """The list with what a search finds in time, and the URL that goes on where it ends."""
         search = Search(samples, where, shown.first)
-        found = search.found(order, shown.total, clock() + _SEARCH_SECONDS, clock, is_stored=shown.sort == "stored")
-        rows = [_row(shown, samples, *each) for each in islice(found, ROWS)]
+        is_stored = shown.sort == "stored" and not shown.ids
+        found = search.found(order, shown.total, clock() + _SEARCH_SECONDS, clock, is_stored=is_stored)
+        rows = [_row(shown.query, samples, *each) for each in islice(found, ROWS)]
         place = search.place
-        following = list_url(shown.of, shown.where, shown.sort, shown.seed, place) if place < shown.total else ""
+        following = shown.query.url(place) if place < shown.total else ""
         remark = f"none of these has the field {', '.join(spell_field((name,)) for name in sorted(search.absent))}"
         return replace(
             shown,
@@ -148,12 +172,12 @@ class Lists:
         )
 
 
-def _row(shown: SampleList, samples: AnySamples, place: int, position: int) -> LinkedSample:
-    """A row of a list, whose URL names the list if that is filtered or sorted."""
+def _row(query: ListQuery, samples: AnySamples, place: int, position: int) -> LinkedSample:
+    """A row of a list, whose URL names the list if that is filtered, sorted or given."""
     row = row_of(samples[position], position)
-    if not shown.where and shown.sort == "stored":
+    if not query.where and not query.ids and query.sort == "stored":
         return row
-    return replace(row, url=in_list(row.url, shown.of, shown.where, shown.sort, shown.seed, place))
+    return replace(row, url=query.sample_url(row.url, place))
 
 
 def _column(where: str, offset: int | None) -> int | None:
@@ -161,17 +185,20 @@ def _column(where: str, offset: int | None) -> int | None:
     return None if offset is None else len(where.encode(errors="surrogatepass")[:offset].decode(errors="surrogatepass"))
 
 
-def _sorted(samples: AnySamples, sort: str) -> NDArray[np.int64]:
-    """The positions of the first samples in an order; those without a value are left out. A shard after the other, so
-    no more than its values are in memory.
+def _sorted(samples: AnySamples, sort: str, chosen: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """The positions of the first samples in an order, or of those that are chosen; those without a value are left out.
+    A shard after the other, so no more than its values are in memory.
     """
     fact, is_down = sort.removeprefix("-"), sort.startswith("-")
     if not isinstance(samples, CataloguedSamples) or not (fact == "duration" or isinstance(samples, DatasetSamples)):
         raise UsageError(f"these samples are not sorted by {fact}: of=samples are")
     positions, keys, start = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    wanted = None if chosen is None else np.sort(chosen)
     for number in range(len(samples.dataset.shards)):
         values = _values(samples, number, fact)
         known = np.flatnonzero(values >= 0)
+        if wanted is not None:
+            known = np.intersect1d(known, wanted - start, assume_unique=True)
         positions = np.concatenate([positions, start + known])
         keys = np.concatenate([keys, -values[known] if is_down else values[known]])
         if len(keys) > _SORTED:

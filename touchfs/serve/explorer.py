@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlencode
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Memory
-from touchfs.explore.linked import OWN, ErrorList, OverviewPage, SampleList, SamplePage, json_of, list_url
+from touchfs.explore.linked import OWN, ErrorList, ListQuery, OverviewPage, SampleList, SamplePage, json_of
 from touchfs.explore.served import policy, served, static_files, static_place
 from touchfs.pages.counted import CountedDataset
 from touchfs.pages.linked import sample_at
@@ -32,14 +32,14 @@ from touchfs.serve.files import answer_file
 from touchfs.serve.pictures import SVG_POLICY, TYPES, WIDEST, WIDTHS, Pictures, parse_picture
 from touchfs.serve.ranges import is_listed
 from touchfs.serve.served_tree import ServedTree
-from touchfs.serve.turns import Turns
+from touchfs.serve.turns import RETRY_AFTER, Turns
 
 PLACE = f"/{OWN}"
 _LIST = "list"
 # Whose samples have pages; `merged` with a plan.
 _SOURCES = ("samples", "segments", "merged", "interleaved")
 # The fields of a sample's URL that say of which list it is.
-_OF_LISTS = ("in", "where", "sort", "seed", "at")
+_OF_LISTS = ("in", "where", "sort", "seed", "ids", "but", "also", "at")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 # Searches at a time: more would only slow each other and all answers down.
@@ -139,36 +139,42 @@ class Explorer:
         return OverviewPage(page, self._counted.samples(), is_counting, broken)
 
     def _list(self, asked: dict[str, str], is_gone: Callable[[], bool]) -> SampleList:
+        query = self._query(asked, "of", is_gone)
         try:
-            order = self._order(asked, "of", is_gone)
-            with self.searches.turn() if order[1] else nullcontext():
-                return self._counted.samples(*order, _number(asked, "from"), _number(asked, "known"))
+            with self.searches.turn() if query.where else nullcontext():
+                return self._counted.samples(query, _number(asked, "from"), _number(asked, "known"))
         except UsageError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
 
     def _in_list(self, page: SamplePage, asked: dict[str, str], is_gone: Callable[[], bool]) -> SamplePage:
         """The page of a sample with links to those beside it in the list that it was opened from."""
-        order, place = self._order(asked, "in", is_gone), _number(asked, "at")
+        query, place = self._query(asked, "in", is_gone), _number(asked, "at")
         try:
-            with self.searches.turn() if order[1] else nullcontext():
-                previous, following = self._counted.beside(*order, place)
+            with self.searches.turn() if query.where else nullcontext():
+                previous, following = self._counted.beside(query, place)
         except UsageError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
-        return replace(page, previous=previous, following=following, list=list_url(*order, place))
+        return replace(page, previous=previous, following=following, list=query.url(place))
 
-    def _order(self, asked: dict[str, str], name: str, is_gone: Callable[[], bool]) -> tuple[str, str, str, int]:
-        """What a list is of, by the field with this name, its filter and its order."""
-        of = asked.get(name, "samples")
+    def _query(self, asked: dict[str, str], name: str, is_gone: Callable[[], bool]) -> ListQuery:
+        """Which list is asked for. The field with this name says what it is of."""
+        of, ids = asked.get(name, "samples"), asked.get("ids", "")
         if of.partition("/")[0] == "interleaved":
             self._need_all("interleaved", is_gone)
-        return of, asked.get("where", "").strip(), asked.get("sort", "stored"), _number(asked, "seed")
+        if ids:
+            self._need_all("by-key", is_gone)
+        where, sort = asked.get("where", "").strip(), asked.get("sort") or ("listed" if ids else "stored")
+        others = (asked.get("but", ""), asked.get("also", "")) if ids else ()
+        return ListQuery(of, where, sort, _number(asked, "seed"), ids, *others)
 
     def _need_all(self, view: str, is_gone: Callable[[], bool]) -> None:
         """Have what is known of all shards together. Raises Refusal if not all are indexed: no page does that."""
         dataset = self._tree.dataset
         if dataset.indexed_count < len(dataset.listed):
+            self._counted.page()  # begins to index small datasets
+        if dataset.indexed_count < len(dataset.listed):
             line = f"{view}/ is known once all shards are indexed: `touchfs index` indexes them"
-            raise refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)
+            raise refusal(HTTPStatus.SERVICE_UNAVAILABLE, line, (RETRY_AFTER,))
         self._tree.look_into(is_gone, view)
 
     def _by_key(self, key: str, is_gone: Callable[[], bool]) -> HttpAnswer:

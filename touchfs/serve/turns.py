@@ -13,7 +13,7 @@ RETRY_AFTER = ("Retry-After", "5")
 
 
 class Turns:
-    """`at_once` turns, for which `most_waiting` threads wait, at most so many seconds. Refusals say `what` they are."""
+    """`at_once` turns, for which `most_waiting` threads wait, at most so many seconds. Refusals say `what`."""
 
     def __init__(self, what: str, at_once: int, most_waiting: int, seconds: float) -> None:
         self.slots = threading.BoundedSemaphore(at_once)

@@ -125,6 +125,17 @@ class IdList:
         """How many different ids there are."""
         return int(self._entries) - self.repeated
 
+    @property
+    def entries(self) -> int:
+        """How many ids there are, repeated ones included."""
+        return int(self._entries)
+
+    def in_order(self) -> list[bytes]:
+        """The different ids in the order of the list. Takes memory for all of them."""
+        spans = np.sort(np.concatenate([np.asarray(part.spans) for part in self._parts]))
+        ids = self._at(spans)
+        return [*dict.fromkeys(map(ids.at, range(len(spans))))]
+
     def has(self, value: Any) -> bool:
         """True if a value is one of the ids."""
         if type(value) is Named:

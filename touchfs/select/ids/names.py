@@ -96,6 +96,11 @@ def open_given(name: str, field: str) -> IdList:
     return open_list(path, Column(column, _FIELD), digest)
 
 
+def given_names() -> list[str]:
+    """The names of the lists that were given at the start."""
+    return [*_given()]
+
+
 def give(lists: Sequence[str]) -> None:
     """Give lists, each `NAME=FILE` or `NAME=FILE:COLUMN`, to this process and to those that it starts.
 
