@@ -46,11 +46,20 @@ def large(data: bytes) -> bytes:
 MEMBERS = {"a/x.txt": b"one\n" * 30_000, "y.txt": b""}
 
 
+@pytest.fixture(scope="module")
+def large_shards(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("large")
+    (place / "a.tar.gz").write_bytes(large(tar_of(MEMBERS)))
+    (place / "b.jsonl.gz").write_bytes(large(LINES))
+    return place
+
+
 @pytest.fixture
-def source(tmp_path) -> Path:
+def source(large_shards, tmp_path) -> Path:
+    """Tests replace and remove these files, and write into none."""
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.tar.gz").write_bytes(large(tar_of(MEMBERS)))
-    (tmp_path / "data" / "b.jsonl.gz").write_bytes(large(LINES))
+    for path in large_shards.iterdir():
+        os.link(path, tmp_path / "data" / path.name)
     (tmp_path / "data" / "c.jsonl").write_bytes(LINES)
     return tmp_path / "data"
 
