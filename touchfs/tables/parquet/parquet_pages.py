@@ -237,14 +237,12 @@ class _StoredBytes:
         return Scratch.configured().make(self._name, _pieces(decode), self._size, is_flushed=False)
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         file = _FILES.find(self._name) or self._stored(self._decode)
         if file is not None:
             return file.read(offset, length)
         return bytes(_DECODED.get(self._name, self._decode)[offset : offset + length])
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         file = _FILES.find(self._name)
         return None if file is None else file.read_nowait(offset, length)
 
