@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from range_server import range_server
 
 pytest_plugins = ["floors", "browser"]
 
@@ -41,6 +42,44 @@ def processes() -> Iterator[Executor]:
     """Processes that several tests take, as each costs a second to start."""
     with ProcessPoolExecutor(2, get_context("forkserver")) as executor:
         yield executor
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty directory to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """A scratch store of the test's own."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """Indexes of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/touchfs/index"
+
+
+@pytest.fixture
+def server(scratch):
+    """A server of files in memory."""
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    """A shard of each kind."""
+    from every_kind import write_every_kind  # which imports much
+
+    place = tmp_path_factory.mktemp("kinds")
+    write_every_kind(place)
+    return place
 
 
 @pytest.fixture

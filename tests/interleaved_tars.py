@@ -21,17 +21,6 @@ import numpy as np
 from PIL import Image
 from tars import add
 
-CONTENT_TYPES = {
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "png": "image/png",
-    "gif": "image/gif",
-    "webp": "image/webp",
-    "bmp": "image/bmp",
-    "tif": "image/tiff",
-    "tiff": "image/tiff",
-    "avif": "image/avif",
-}
 _PILLOW = {"jpg": "JPEG", "tif": "TIFF"}
 _COMPRESS = {".gz": gzip.compress, ".tgz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 

@@ -38,14 +38,21 @@ def _count(told: Any, function: Callable[..., Any], arguments: Any) -> None:
 
 
 def _call(left: int, function: Callable[..., Any], arguments: Any) -> None:
-    def count() -> None:
-        nonlocal left
-        left -= 1
-        if left == -1:  # to kill is one, too
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    _listen(count)
+    kill_at(left, lambda event, _: event.startswith(OPERATIONS))
     function(*arguments)
+
+
+def kill_at(left: int, counts: Callable[[str, Any], bool]) -> None:
+    """Kill this process before the operation of this number, of those that count by event and values."""
+
+    def listen(event: str, values: Any) -> None:
+        nonlocal left
+        if counts(event, values):
+            left -= 1
+            if left == -1:  # to kill is one, too
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(listen)
 
 
 def _listen(tell: Callable[[], None]) -> None:

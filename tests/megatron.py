@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-UINT8, INT32, FLOAT_6, FLOAT_7, UINT16, UINT32, UINT64 = 1, 4, 6, 7, 8, 9, 10
+UINT8, INT32, FLOAT_6, FLOAT_7, UINT16, UINT64 = 1, 4, 6, 7, 8, 10
 
 JPEG = bytes.fromhex("ffd8ffe000104a46494600010100")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(13)

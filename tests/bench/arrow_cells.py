@@ -15,13 +15,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from harness import at_least, at_most, interleaved, own_cache_and_state, report, run
+from harness import at_least, at_most, interleaved, own_cache_and_state, report, resident, run, seconds_of
 
 from touchfs.core.extent import Extent, drive
 from touchfs.format.arrow.batch import batch_layout
@@ -78,12 +76,6 @@ def pyarrow_index(path: str) -> np.ndarray:
     return np.stack((np.concatenate(starts), np.concatenate(lengths)))
 
 
-def seconds(do: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    do()
-    return time.perf_counter() - begin
-
-
 def index(root: Path) -> None:
     rows = []
     for count, batches in SHAPES:
@@ -92,8 +84,8 @@ def index(root: Path) -> None:
         assert (own_index(str(path)) == pyarrow_index(str(path))).all()
         medians = interleaved(
             {
-                "touchfs": lambda: seconds(lambda: own_index(str(path))),  # noqa: B023
-                "pyarrow": lambda: seconds(lambda: pyarrow_index(str(path))),  # noqa: B023
+                "touchfs": lambda: seconds_of(lambda: own_index(str(path))),  # noqa: B023
+                "pyarrow": lambda: seconds_of(lambda: pyarrow_index(str(path))),  # noqa: B023
             },
             7,
         )
@@ -129,11 +121,6 @@ import pyarrow as pa
 bytes(pa.ipc.open_file(pa.memory_map(path)).read_all().column("image")[7500].as_buffer())
 """,
 }
-
-
-def resident(path: Path) -> int:
-    """Bytes of a file in the page cache."""
-    return int(subprocess.check_output(["fincore", "-b", "-n", "-o", "RES", path]))
 
 
 def cold(root: Path) -> None:
@@ -177,7 +164,7 @@ def packed(root: Path) -> None:
                 batch = reader.get_batch(row // rows_each)
                 assert len(bytes(batch.column("image")[row % rows_each].as_buffer())) == CELL
 
-    took = {"touchfs, first": seconds(own), "touchfs, then": seconds(own), "pyarrow": seconds(theirs)}
+    took = {"touchfs, first": seconds_of(own), "touchfs, then": seconds_of(own), "pyarrow": seconds_of(theirs)}
     rows = [(name, f"{PACKED_READS / each:,.0f} cells/s", "") for name, each in took.items()]
     for i, wanted in enumerate((PACKED_FIRST, PACKED_THEN)):
         ratio = took["pyarrow"] / list(took.values())[i]

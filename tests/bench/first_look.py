@@ -9,7 +9,6 @@ priority that do nothing. What is compared takes turns; printed are medians.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemons import RATARMOUNT
-from harness import TOUCHFS, at_least, at_most, interleaved, own_cache_and_state, report, run
+from harness import TOUCHFS, add, at_least, at_most, interleaved, own_cache_and_state, report, run
 from latency_server import latency_server
 
 SHARDS, SAMPLES, ROUNDS = 10_000, 50, 5
@@ -34,9 +33,7 @@ FAR_SHARDS, FAR_SAMPLES, FAR_SIZE, LATENCY = 100, 1_000, 30_000, 0.02
 def write_tar(path: Path, samples: int, size: int) -> None:
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
         for number in range(samples):
-            member = tarfile.TarInfo(f"{path.stem}-{number:05}.txt")
-            member.size = size
-            tar.addfile(member, io.BytesIO(bytes(size)))
+            add(tar, f"{path.stem}-{number:05}.txt", bytes(size))
 
 
 def unindexed(root: Path, act: Callable[[], object]) -> Callable[[], float]:

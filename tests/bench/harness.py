@@ -1,5 +1,6 @@
 """What the benchmarks share: synthetic shards, mounts of them, and rounds that interleave what is compared."""
 
+import io
 import json
 import os
 import platform
@@ -7,6 +8,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +46,25 @@ def make_shards(directory: Path, shards: int, samples: int, audio_size: int, *, 
                     audio.write(i.to_bytes(8, "little") + noise[8:])
         (path / "metainfo.idx").write_bytes(mmidx.build_index(mmidx.DTYPES[1], np.array([len(m) for m in metainfo])))
         (path / "audio.idx").write_bytes(mmidx.build_index(mmidx.DTYPES[3], np.full(samples, audio_size // 2)))
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a member to a tar that is being written."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def seconds_of(do: Callable[[], object]) -> float:
+    """How many seconds a call takes."""
+    begin = time.perf_counter()
+    do()
+    return time.perf_counter() - begin
+
+
+def resident(path: Path) -> int:
+    """How many bytes of a file are in memory."""
+    return int(subprocess.check_output(["fincore", "-b", "-n", "-o", "RES", path]))
 
 
 def processes_below(pid: int) -> Iterator[int]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
-from harness import at_least, at_most, interleaved, report, run
+from harness import add, at_least, at_most, interleaved, report, run
 from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent))
@@ -131,14 +131,8 @@ def _write_tar(rows: list[dict[str, Any]], path: Path) -> None:
                 else:
                     name = f"{key}.{row['position']}.tiff"
                     document["images"][row["position"]] = name
-                    _add(tar, name, row["binary_content"])
-            _add(tar, f"{key}.json", json.dumps(document).encode())
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
+                    add(tar, name, row["binary_content"])
+            add(tar, f"{key}.json", json.dumps(document).encode())
 
 
 def seconds(job: Callable[[Path], None], out: Path) -> float:

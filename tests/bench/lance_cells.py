@@ -4,7 +4,6 @@ the same bytes through the mount. A column of plain bytes and one of blobs, each
 The backing files are in the page cache; no cell is read twice, so nothing of the mounts is.
 """
 
-import io
 import os
 import random
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
-from harness import TOUCHFS, at_least, mounted, own_cache_and_state, report, run
+from harness import TOUCHFS, add, at_least, mounted, own_cache_and_state, report, run
 
 SIZE, COUNT, ROUNDS = 20_000, 500, 5
 ROWS = 2 * ROUNDS * COUNT
@@ -34,9 +33,7 @@ def make(root: Path) -> None:
         lance.write_dataset(pa.table([pa.array(cells, pa.large_binary())], pa.schema([field])), root / f"{name}.lance")
     with tarfile.open(root / "members.tar", "w", format=tarfile.GNU_FORMAT) as file:
         for row, data in enumerate(cells):
-            member = tarfile.TarInfo(f"{row:08d}.bin")
-            member.size = SIZE
-            file.addfile(member, io.BytesIO(data))
+            add(file, f"{row:08d}.bin", data)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ iteration cost more than on local shards. Lookups and restores take turns, and p
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import re
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import TOUCHFS, at_most, interleaved, own_cache_and_state, report, run
+from harness import TOUCHFS, add, at_most, interleaved, own_cache_and_state, report, run
 
 SHARDS, SAMPLES, ROUNDS = 10_000, 4, 3
 URL = "s3://data/many"
@@ -31,9 +30,7 @@ def make_tars(place: Path) -> None:
     for shard in range(SHARDS):
         with tarfile.open(place / f"{shard:05}.tar", "w", format=tarfile.GNU_FORMAT) as tar:
             for sample in range(SAMPLES):
-                member = tarfile.TarInfo(f"s{shard:05}-{sample}.txt")
-                member.size = 100
-                tar.addfile(member, io.BytesIO(bytes(100)))
+                add(tar, f"s{shard:05}-{sample}.txt", bytes(100))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import at_least, at_most, interleaved, own_cache_and_state, report, run
+from harness import at_least, at_most, interleaved, own_cache_and_state, report, resident, run
 
 from touchfs.core.extent import Extent
 from touchfs.form.ordinals import pack_ordinal
@@ -114,11 +114,6 @@ from pathlib import Path
 from parquet_cells import of_pyarrow, opened
 {function}(Path({path!r}), 7_000)
 """
-
-
-def resident(path: Path) -> int:
-    """Bytes of a file in the page cache."""
-    return int(subprocess.check_output(["fincore", "-b", "-n", "-o", "RES", path]))
 
 
 def cold(ours: Path, theirs: Path) -> None:

@@ -8,12 +8,11 @@ PCM, FLAC and MP3, of which coded ones are drawn for their first minute. Printed
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from harness import TOUCHFS, at_most, interleaved, make_shards, own_cache_and_state, report, run
+from harness import TOUCHFS, at_most, interleaved, make_shards, own_cache_and_state, report, run, seconds_of
 
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.explore.html import SIZE
@@ -28,19 +27,13 @@ SHARDS, SAMPLES, ROUNDS = 20, 50_000, 5
 RATE, SECONDS = 16_000, 10
 
 
-def took(do: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    do()
-    return time.perf_counter() - begin
-
-
 def reports(root: Path) -> None:
     source, page = root / "million", root / "report.html"
     make_shards(source, SHARDS, SAMPLES, 2 * RATE * SECONDS, sparse=True)
     subprocess.run([TOUCHFS, "index", source], check=True, stdout=subprocess.DEVNULL)
 
     def shown() -> float:
-        return took(lambda: subprocess.run([TOUCHFS, "show", source, "-o", page], check=True))
+        return seconds_of(lambda: subprocess.run([TOUCHFS, "show", source, "-o", page], check=True))
 
     def counted() -> float:
         for kept in (root / "cache").rglob("*.statistics.json"):
@@ -68,10 +61,10 @@ def samples(root: Path) -> None:
     def drawn(name: str) -> Callable[[], float]:
         content = DATA.open(os.fspath(root / name))
         content.open()
-        return lambda: took(lambda: draw(name, content, SIZE.columns))
+        return lambda: seconds_of(lambda: draw(name, content, SIZE.columns))
 
     def page() -> float:
-        return took(lambda: document("sample", [page_of_sample(shard, 3, SIZE)]))
+        return seconds_of(lambda: document("sample", [page_of_sample(shard, 3, SIZE)]))
 
     medians = interleaved(
         {"page": page} | {name: drawn(name) for name in ("hour.wav", "hour.flac", "hour.mp3")}, ROUNDS

@@ -9,7 +9,6 @@
 """
 
 import asyncio
-import io
 import os
 import random
 import subprocess
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import aiohttp
 import fsspec
-from harness import at_least, at_most, interleaved, mounted, own_cache_and_state, report, run
+from harness import add, at_least, at_most, interleaved, mounted, own_cache_and_state, report, run
 from latency_server import latency_server, measured_rate
 
 from touchfs.source.data import DATA
@@ -79,9 +78,7 @@ def second_pass(place: Path) -> None:
     path.parent.mkdir()
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number in range(SAMPLES):
-            member = tarfile.TarInfo(f"{number:05}.bin")
-            member.size = 100_000
-            tar.addfile(member, io.BytesIO(chooser.randbytes(member.size)))
+            add(tar, f"{number:05}.bin", chooser.randbytes(100_000))
     (place / "at-url").mkdir()
     (place / "on-disk").mkdir()
 

@@ -3,7 +3,6 @@ the next 32 samples fetched ahead, and without. The web server is on loopback, w
 connection.
 """
 
-import io
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import at_least, interleaved, mounted, own_cache_and_state, report, run
+from harness import add, at_least, interleaved, mounted, own_cache_and_state, report, run
 from latency_server import latency_server
 
 SAMPLES, SIZE, STEPS, ROUNDS = 256, 1 << 20, 32, 3
@@ -36,9 +35,7 @@ def write_tar(path: Path) -> None:
     chooser = random.Random(3)
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number in range(SAMPLES):
-            member = tarfile.TarInfo(f"{number:05}.bin")
-            member.size = SIZE
-            tar.addfile(member, io.BytesIO(chooser.randbytes(SIZE)))
+            add(tar, f"{number:05}.bin", chooser.randbytes(SIZE))
 
 
 def main() -> None:

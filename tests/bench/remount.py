@@ -9,7 +9,6 @@ module at each start, which takes longer than all else.
 
 from __future__ import annotations
 
-import io
 import os
 import resource
 import subprocess
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import RATARMOUNT, TOUCHFS, at_most, interleaved, own_cache_and_state, report, run
+from harness import RATARMOUNT, TOUCHFS, add, at_most, interleaved, own_cache_and_state, report, run
 
 MEMBERS, SIZE, ROUNDS = 20_000, 512, 9
 MEMBER = "d03/f00777.bin"
@@ -29,9 +28,7 @@ def make_tar(path: Path) -> None:
     """Members of other names than samples have, in directories."""
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
         for number in range(MEMBERS):
-            member = tarfile.TarInfo(f"d{number // 2000:02d}/f{number % 2000:05d}.bin")
-            member.size = SIZE
-            tar.addfile(member, io.BytesIO(number.to_bytes(SIZE, "little")))
+            add(tar, f"d{number // 2000:02d}/f{number % 2000:05d}.bin", number.to_bytes(SIZE, "little"))
 
 
 def mounting(

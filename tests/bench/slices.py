@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from harness import at_least, interleaved, mounted, own_cache_and_state, report, run
+from harness import add, at_least, interleaved, mounted, own_cache_and_state, report, run
 
 import touchfs
 from touchfs.dataset.sample import Sample
@@ -75,12 +75,6 @@ def make_tar(path: Path, recordings: dict[str, Path]) -> None:
         soundfile.write(noise, samples, RATE, format="WAV")
         for i in range(SLICES * ROUNDS):
             add(tar, f"{i:04d}.wav", noise.getvalue())
-
-
-def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
 
 
 def each(count: int, do: Callable[[], object]) -> float:

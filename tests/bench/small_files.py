@@ -9,7 +9,6 @@ touchfs of before: any commit. A daemon that is "blocking" never polls before it
 
 import argparse
 import hashlib
-import io
 import os
 import random
 import re
@@ -28,7 +27,7 @@ from pathlib import Path
 from statistics import median
 
 from daemons import PEERS, Daemon, SmallFiles, all_daemons, checkout
-from harness import at_least, at_most, busy_processors, cpu_seconds, grid, own_cache_and_state, report, run
+from harness import add, at_least, at_most, busy_processors, cpu_seconds, grid, own_cache_and_state, report, run
 
 MIB = 1 << 20
 # `chosen` files for each number of threads, each opened twice.
@@ -45,9 +44,7 @@ def make_tar(tar: Path) -> SmallFiles:
     sizes = {files.name(number): SIZE for number in range(COUNT)} | dict.fromkeys(BIG, BIG_SIZE)
     with tarfile.open(tar, "w", format=tarfile.GNU_FORMAT) as file:
         for name, size in sizes.items():
-            member = tarfile.TarInfo(name)
-            member.size = size
-            file.addfile(member, io.BytesIO(dice.randbytes(size)))
+            add(file, name, dice.randbytes(size))
     return files
 
 

@@ -19,7 +19,7 @@ import wave
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import TOUCHFS, at_most, interleaved, own_cache_and_state, report, run
+from harness import TOUCHFS, add, at_most, interleaved, own_cache_and_state, report, run
 
 SAMPLES, FRAMES, ROUNDS = 100, 1600, 31
 
@@ -33,9 +33,7 @@ def make_tar(path: Path) -> None:
     with tarfile.open(path, "w") as tar:
         for sample in range(SAMPLES):
             for extension, data in (("txt", b"one two three"), ("wav", file.getvalue())):
-                member = tarfile.TarInfo(f"s{sample:05d}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add(tar, f"s{sample:05d}.{extension}", data)
 
 
 def processor_time(*command: str | Path) -> Callable[[], float]:

@@ -24,7 +24,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from harness import RATARMOUNT, TOUCHFS, at_least, interleaved, open_read_close, own_cache_and_state, report, run
+from harness import (
+    RATARMOUNT,
+    TOUCHFS,
+    add,
+    at_least,
+    interleaved,
+    open_read_close,
+    own_cache_and_state,
+    report,
+    run,
+    seconds_of,
+)
 from lhotse.indexing import IndexedTarReader, create_jsonl_index, create_tar_index
 
 from touchfs.containers.tar.layout.grouping import Dialect
@@ -52,15 +63,7 @@ def make_tar(path: Path) -> None:
                 ("wav", sound.getvalue()),
                 ("json", json.dumps(MANIFEST | {"id": str(i)}).encode()),
             ):
-                member = tarfile.TarInfo(f"{i:06d}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-
-
-def seconds(do: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    do()
-    return time.perf_counter() - begin
+                add(tar, f"{i:06d}.{extension}", data)
 
 
 def until_read(command: list[str | Path], member: Path) -> float:
@@ -118,7 +121,7 @@ def main() -> None:
             assert Path(own).read_bytes() == Path(other).read_bytes()
             compare(
                 f"Index {path.name}, {path.stat().st_size / 1e6:.0f} MB",
-                {"touchfs": lambda: seconds(index), "Lhotse": lambda: seconds(index_by_lhotse)},
+                {"touchfs": lambda: seconds_of(index), "Lhotse": lambda: seconds_of(index_by_lhotse)},
                 7,
                 8,
             )
@@ -174,8 +177,8 @@ def main() -> None:
             f"Read {READS:,} random members of 32 KB",
             {
                 **{name: (lambda each=each: open_read_close(each, 33_000, READS)) for name, each in paths.items()},
-                "tarfile, no mount": lambda: seconds(by_tarfile),
-                "Lhotse's reader, no mount": lambda: seconds(by_lhotse),
+                "tarfile, no mount": lambda: seconds_of(by_tarfile),
+                "Lhotse's reader, no mount": lambda: seconds_of(by_lhotse),
             },
             5,
         )

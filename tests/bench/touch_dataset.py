@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from harness import at_least, at_most, own_cache_and_state, report, run
+from harness import add, at_least, at_most, own_cache_and_state, report, run
 from numpy.typing import NDArray
 
 import touchfs
@@ -66,9 +66,7 @@ def make(root: Path) -> list[Path]:
                     wav.setparams((1, 2, RATE, 0, "NONE", ""))
                     wav.writeframes(pcm)
                 for name, data in ((f"{key}.txt", text.encode()), (f"{key}.wav", file.getvalue())):
-                    member = tarfile.TarInfo(name)
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                    add(tar, name, data)
     return tars
 
 

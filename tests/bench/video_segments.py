@@ -5,18 +5,15 @@ stat of the first MP4 describes the video; that of each other one builds its tab
 those that are decoded with it. ffmpeg copies each segment, or writes its frames as JPEG files, seeking in the video.
 """
 
-import io
 import json
 import random
 import subprocess
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness import mounted, own_cache_and_state, report, run
+from harness import add, mounted, own_cache_and_state, report, run, seconds_of
 
 MINUTES, SECONDS, SEGMENTS = 60, 5, 1000
 # Of frames, and of ffmpeg, which take long
@@ -42,19 +39,11 @@ def make_tar(path: Path, videos: dict[str, Path], starts: list[float]) -> None:
         for kind, video in videos.items():
             tar.add(video, video.name)
             data = json.dumps({"segments": [{"start": start, "end": start + SECONDS} for start in starts]}).encode()
-            member = tarfile.TarInfo(f"{kind}.json")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-
-
-def took(do: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    do()
-    return time.perf_counter() - begin
+            add(tar, f"{kind}.json", data)
 
 
 def stats(paths: list[Path]) -> float:
-    return took(lambda: [path.stat() for path in paths])
+    return seconds_of(lambda: [path.stat() for path in paths])
 
 
 def rows(
@@ -65,22 +54,22 @@ def rows(
     first = stats(movies[:1])
     others = stats(movies[1:])
     later = stats([again / kind / movie.name for movie in movies])
-    reads = took(lambda: [movie.read_bytes() for movie in movies])
+    reads = seconds_of(lambda: [movie.read_bytes() for movie in movies])
     copy = place / "copy.mp4"
-    copies = took(
+    copies = seconds_of(
         lambda: [
             ffmpeg("-ss", f"{start}", "-t", str(SECONDS), "-i", video, "-c", "copy", copy) for start in starts[:SOME]
         ]
     )
     folders = [directory / f"{number:04d}" / "frames" for number in range(SOME)]
     names: list[list[Path]] = []
-    listing = took(lambda: names.extend(sorted(folder.iterdir()) for folder in folders))
-    frames = took(lambda: [stats(paths) for paths in names])
+    listing = seconds_of(lambda: names.extend(sorted(folder.iterdir()) for folder in folders))
+    frames = seconds_of(lambda: [stats(paths) for paths in names])
     frames_again = stats([again / kind / path.relative_to(directory) for paths in names for path in paths])
     few = [directory / f"{number:04d}" / "frames,fps=1" for number in range(SOME)]
-    at_one = took(lambda: [stats(list(folder.iterdir())) for folder in few])
+    at_one = seconds_of(lambda: [stats(list(folder.iterdir())) for folder in few])
     (place / "jpegs").mkdir(exist_ok=True)
-    jpegs = took(
+    jpegs = seconds_of(
         lambda: [
             ffmpeg("-ss", f"{start}", "-t", str(SECONDS), "-i", video, "-q:v", "3", place / "jpegs/%06d.jpg")
             for start in starts[:SOME]

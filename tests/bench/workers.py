@@ -24,7 +24,7 @@ from statistics import median
 
 import numpy as np
 import soundfile
-from harness import TOUCHFS, Mount, at_least, mounted, own_cache_and_state, report, run
+from harness import TOUCHFS, Mount, add, at_least, mounted, own_cache_and_state, report, run
 
 from touchfs.core.extent import Content, Memory
 from touchfs.media.decoder.pool import DecodePool
@@ -56,9 +56,7 @@ def make_tar(path: Path, recording: bytes) -> None:
             "a.flac": recording,
             "a.json": json.dumps({"segments": segments}).encode(),
         }.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+            add(tar, name, data)
 
 
 def decoding(content: Content, info: MediaInfo, pool: DecodePool, children: int) -> tuple[float, float]:

@@ -1,10 +1,9 @@
 """Processes that write caches until they are killed. Forked by a server that has imported all, so they start fast."""
 
 import itertools
-import os
-import signal
-import sys
 from pathlib import Path
+
+from killed import kill_at
 
 from touchfs.caches.writers.arrow import write_sharded_arrow_cache
 from touchfs.features import Features, Value, Video
@@ -34,14 +33,5 @@ def write_for_ever(place: Path, generation: int) -> None:
 
 def write_until(place: Path, generation: int, step: int) -> None:
     """Write a generation, and be killed before the operation of this number: an open, a rename, a removal, a swap."""
-    left = step
-
-    def count(event: str, _: object) -> None:
-        nonlocal left
-        if event.startswith(("open", "os.", "shutil.", "ctypes.")):
-            left -= 1
-            if left == -1:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)
+    kill_at(step, lambda event, _: event.startswith(("open", "os.", "shutil.", "ctypes.")))
     write_generation(place, generation)

@@ -47,10 +47,3 @@ def run(touchfs):
         return (done.stdout + done.stderr).decode()
 
     return run
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty directory to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path

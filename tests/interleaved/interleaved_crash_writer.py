@@ -1,12 +1,11 @@
 """Processes that write interleaved samples until they are killed. Forked by a server that has imported all."""
 
 import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
+from killed import kill_at
 from written_items import PNG, image, item_batch, text
 
 from touchfs.interleaved.write import InterleavedParquetWriter, InterleavedWebdatasetWriter, writer
@@ -33,16 +32,10 @@ def write_until(kind: str, in_store: bool, out: Path, generation: int, step: int
     """Write a generation, and be killed before the operation of this number that names a file of it: an open, a
     rename, a removal.
     """
-    left = step
-
-    def count(event: str, values: tuple[object, ...]) -> None:
-        nonlocal left
-        if event.startswith(("open", "os.", "shutil.")) and any("touchfs-" in str(value) for value in values):
-            left -= 1
-            if left == -1:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)
+    operations = ("open", "os.", "shutil.")
+    kill_at(
+        step, lambda event, values: event.startswith(operations) and any("touchfs-" in str(value) for value in values)
+    )
     write_generation(kind, in_store, out, generation)
 
 

@@ -70,12 +70,6 @@ def numbers(path):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def rows(here):
     Path("x.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(8)))
     create_jsonl_index("x.jsonl")

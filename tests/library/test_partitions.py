@@ -21,6 +21,8 @@ from touchfs.shard.options import Options
 from touchfs.stream.open import open_streams
 from touchfs.tables.values.partition import partitions_of
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 NULL = "__HIVE_DEFAULT_PARTITION__"
 DIRECTORIES = (
     ["a=1/b=x", "a=2/b=y%20z", f"a=-3/b={NULL}"],
@@ -41,11 +43,6 @@ SOURCES = {
     "pattern": lambda root: f"{root}/a=*/*/x.parquet",
     "braces": lambda root: f"{root}/{{a=1/b=x,a=2/b=y%20z}}/x.parquet",
 }
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def write(root: Path, directories: list[str], **columns: Any) -> str:

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from every_kind import OPTIONS, write_every_kind
+from every_kind import OPTIONS
 from range_server import range_server
 from tars import write_tar
 
@@ -27,21 +27,11 @@ from touchfs.shard.options import Options
 from touchfs.source.scratch.store import Scratch
 from touchfs.verify.checksums import load_checksums
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 # Kinds whose files are ranges of theirs, if perhaps not all; those of others are compressed or computed.
 PLAIN = {"arrow", "cache", "interleaved", "kaldi", "segments", "shar", "tar"}
 PACKED = {"jsonl.gz", "tar.gz"}
-
-
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("kinds")
-    write_every_kind(place)
-    return place
-
-
-@pytest.fixture(autouse=True)
-def own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", os.fspath(tmp_path / "scratch"))
 
 
 def table_of(dataset: Any, checksums: Any = load_checksums) -> bytes:
@@ -59,9 +49,9 @@ def read(row: Mapping[str, Any]) -> bytes:
         return os.pread(file.fileno(), row["length"], row["offset"])
 
 
-def test_extents_of_every_kind_are_the_files(kinds: Path, tmp_path: Path) -> None:
+def test_extents_of_every_kind_are_the_files(every_kind: Path, tmp_path: Path) -> None:
     found = dict[str, int]()
-    for place in sorted(kinds.iterdir()):
+    for place in sorted(every_kind.iterdir()):
         dataset = open_dataset(str(place), options=OPTIONS.get(place.name, Options()))
         data = table_of(dataset)
         rows = rows_of(data)
@@ -91,8 +81,8 @@ def test_stored_members_of_a_zip_have_extents_and_deflated_ones_not(tmp_path: Pa
     assert samples["b"].extent("txt") is None
 
 
-def test_arrays_of_headers_and_other_computed_files_have_none(kinds: Path) -> None:
-    for sample in touchfs.open(kinds / "touch").take(2):
+def test_arrays_of_headers_and_other_computed_files_have_none(every_kind: Path) -> None:
+    for sample in touchfs.open(every_kind / "touch").take(2):
         assert sample.extent("wav") is None  # its header is computed
         assert type(sample["wav"]) is bytes
 

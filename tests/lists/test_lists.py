@@ -33,14 +33,11 @@ from touchfs.lists.kinds import CATALOG, NAMES
 from touchfs.lists.stored import StoredLists, build_lists, open_lists
 from touchfs.source.scratch.store import Scratch
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 RATE = 8000
 PREFIX = "/mnt/my speech/"
 Segments = Sequence[Mapping[str, Any]]
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", os.fspath(tmp_path / "scratch"))
 
 
 def wav(seconds: float, channels: int = 1, seed: int = 0) -> bytes:

@@ -64,12 +64,6 @@ def source(large_shards, tmp_path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture
-def scratch(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    return tmp_path / "scratch"
-
-
 def stored(scratch: Path) -> list[str]:
     return [name for name in os.listdir(scratch) if name.endswith(".scratch")] if scratch.exists() else []
 

@@ -18,13 +18,14 @@ from interleaved_tars import make_wds_tar
 from mounts import is_mounted, read_anew, touchfs
 from postgres_server import own_server, postgres_data
 from processes import runs
-from range_server import range_server
 from s3_server import SECRET, s3_server, upload
 from small_disks import fill, refused, small_disk
 from stores import place_in
 from tars import write_tar
 from variants import with_variants
 from waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("scratch")
 
 __all__ = ["own_server", "postgres_data"]
 
@@ -50,17 +51,6 @@ def s3(place):
     with pytest.MonkeyPatch.context() as patch, s3_server(patch) as client:
         upload(client, place, "data/set")
         yield client
-
-
-@pytest.fixture
-def server():
-    with range_server() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _scratch(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
 
 
 def tar_of(tmp_path, members):

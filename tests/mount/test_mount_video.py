@@ -22,12 +22,6 @@ def videos(tmp_path_factory):
     return tmp_path_factory.mktemp("videos")
 
 
-@pytest.fixture
-def scratch(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    return tmp_path / "scratch"
-
-
 def tar_of(tmp_path, videos: list[Path], **more: bytes) -> Path:
     metainfo = json.dumps({"segments": SEGMENTS}).encode()
     members = {name: data for video in videos for name, data in ((video.name, video.read_bytes()),)}

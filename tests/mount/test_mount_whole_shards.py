@@ -10,18 +10,11 @@ from pathlib import Path
 import pytest
 from mounts import touchfs
 from processes import children, runs
-from range_server import SlowReplies, range_server
+from range_server import SlowReplies
 from tars import write_tar
 from waiting import wait_until
 
 SIZE = 3_000_000
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    with range_server() as server:
-        yield server
 
 
 @pytest.fixture

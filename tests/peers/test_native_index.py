@@ -52,12 +52,6 @@ def save(path, numbers, kind="<u8"):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def pairs(here):
     Path("x.tar").write_bytes(archive(PAIRS))
     write_index("x.tar", "x.tar.idx", LHOTSE)

@@ -10,7 +10,8 @@ import pytest
 from touchfs.core.errors import FormatError, NotFoundError
 from touchfs.core.location import Location
 from touchfs.indexing import open_dataset
-from touchfs.registry.find import DEPTH_MAX, find
+from touchfs.registry.directory.walk import DEPTH_MAX
+from touchfs.registry.find import find
 
 STATE = json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_fingerprint": "0"})
 INFO = json.dumps({"splits": {"train": {"name": "train", "dataset_name": "talks"}, "test": {"name": "test"}}})
@@ -20,7 +21,6 @@ SUFFIXES = (
 )
 TWINS = "describes the samples of the tar beside it: name it to read its rows"
 MATCHED = ("x-1.tar", "x-2.tar", "y.tar", ".x-0.tar", "x-note", "d/e/x-3.tar", "d/f/x-4.tar")
-BUILT = ("talks-train-00000-of-00002.arrow", "any-test.arrow", "mapped-train.arrow", "cache-1.arrow")
 SAVED = {"state.json": STATE, "dataset_info.json": "{}", "data-00000-of-00001.arrow": "", "cache-0a.arrow": ""}
 
 

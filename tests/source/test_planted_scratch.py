@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from planted_files import ATTACKER, dangling_symlink, hardlink, pipe, symlink
 
 from touchfs.core.errors import SourceError, UntrustedError
 from touchfs.source.decompressed import DecompressedFile, decompressed
@@ -13,7 +14,6 @@ from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.scratch.account import Account
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, Scratch
 
-ATTACKER = 65534
 NAME = f"{7:032x}"
 LOCK = ".touchfs-scratch.lock"
 NAMES = (f"{NAME}.scratch", f".touchfs-tmp-{NAME}.scratch", LOCK)
@@ -32,22 +32,6 @@ def store(tmp_path: Path) -> Scratch:
 def victim(tmp_path: Path) -> Path:
     (tmp_path / "victim").write_bytes(b"precious")
     return tmp_path / "victim"
-
-
-def symlink(path: Path, victim: Path) -> None:
-    path.symlink_to(victim)
-
-
-def dangling_symlink(path: Path, victim: Path) -> None:
-    path.symlink_to(victim.with_name("nothing"))
-
-
-def hardlink(path: Path, victim: Path) -> None:
-    path.hardlink_to(victim)
-
-
-def pipe(path: Path, victim: Path) -> None:
-    os.mkfifo(path)
 
 
 def foreign(path: Path, victim: Path) -> None:

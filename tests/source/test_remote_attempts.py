@@ -9,7 +9,6 @@ from time import monotonic, sleep
 
 import pytest
 from botocore.exceptions import ClientError
-from range_server import range_server
 from waiting import wait_until
 
 from touchfs.core.errors import SourceError
@@ -23,13 +22,6 @@ from touchfs.source.remote.ranges import PAUSE_MAX, PAUSE_SECONDS, _pauses
 from touchfs.source.remote.storage_options import TIMEOUT_VARIABLE, StorageOptions
 
 SIZE = 7 * BLOCK + 12_345
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    with range_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

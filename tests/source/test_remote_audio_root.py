@@ -20,6 +20,8 @@ from touchfs.limits import Limits
 from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
 
+pytestmark = pytest.mark.usefixtures("scratch", "own_cache")
+
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")
 LINES = [
@@ -35,12 +37,6 @@ def cut(place):
     recording = {"id": "r", "sources": [source], "sampling_rate": RATE, "num_samples": len(PCM), "duration": 2.0}
     cut = {"id": "cut", "start": 0.5, "duration": 1.0, "channel": 0, "supervisions": [], "recording": recording}
     return cut | {"type": "MonoCut"}
-
-
-@pytest.fixture(autouse=True)
-def _own_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ def _own(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_URL_QUERIES", "{}")
 
 
-@pytest.fixture
-def server():
-    with range_server() as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
 def s3():
     """Each test has a directory of its own."""

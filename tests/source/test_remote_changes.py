@@ -1,7 +1,6 @@
 """Files of a web server that change: when that is seen, also by a server with a wrong clock."""
 
 import pytest
-from range_server import range_server
 
 from touchfs.core.errors import ChangedError
 from touchfs.source.data import DATA
@@ -11,13 +10,6 @@ from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 DAY = 86400
 YEARS = {"1970": DAY, "2100": 130 * 365 * DAY}
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    with range_server() as server:
-        yield server
 
 
 def test_a_change_is_seen_after_the_time_that_is_given_and_not_before(server, monkeypatch):

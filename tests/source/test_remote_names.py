@@ -18,13 +18,9 @@ from tars import write_tar
 from touchfs.core.location import Location
 from touchfs.source.remote.storage_options import parse_option
 
+pytestmark = pytest.mark.usefixtures("scratch", "own_cache")
+
 NAMES = ["a b", "日本", "p+lus", "at@x", "br[1]", "c%20d", "c d", "%41", "A", "q?x=1", "q", "h#1", "h", "am&p;", "it's"]
-
-
-@pytest.fixture(autouse=True)
-def _own_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @contextmanager

@@ -38,12 +38,6 @@ ELSEWHERE = (
 )
 
 
-@pytest.fixture
-def server():
-    with range_server() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def _own(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))

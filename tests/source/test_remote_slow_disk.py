@@ -4,8 +4,6 @@ import random
 import threading
 from itertools import count
 
-import pytest
-from range_server import range_server
 from waiting import wait_until
 
 from touchfs.source.data import DATA
@@ -16,13 +14,6 @@ from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.write_behind import WAITING_BYTES, WRITE_BEHIND
 
 SIZE = 24 * BLOCK
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    with range_server() as server:
-        yield server
 
 
 def read_in_turns(file, data):

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_files import ATTACKER, dangling_symlink, hardlink, pipe, symlink
 
 from touchfs.core.errors import StateError
 from touchfs.select.expression import parse_where
 from touchfs.select.survivors import SUFFIX, survivors
 from touchfs.store.store import StateStore
-
-ATTACKER = 65534
 
 pytestmark = pytest.mark.usefixtures("as_root")
 
@@ -32,22 +31,6 @@ def victim(tmp_path: Path) -> Path:
     connection.commit()
     connection.close()
     return tmp_path / "victim"
-
-
-def symlink(path: Path, victim: Path) -> None:
-    path.symlink_to(victim)
-
-
-def dangling_symlink(path: Path, victim: Path) -> None:
-    path.symlink_to(victim.with_name("nothing"))
-
-
-def hardlink(path: Path, victim: Path) -> None:
-    path.hardlink_to(victim)
-
-
-def pipe(path: Path, victim: Path) -> None:
-    os.mkfifo(path)
 
 
 def directory(path: Path, victim: Path) -> None:

@@ -30,6 +30,8 @@ from touchfs.source.data import DATA
 from touchfs.source.scratch.store import Scratch
 from touchfs.tables.parquet import parquet_pages
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TABLE = nested_table()
 IMAGES = [(image or {}).get("bytes") or b"" for image in TABLE["image"].to_pylist()]
 NAMES = [(name or "").encode() for name in TABLE["name"].to_pylist()]
@@ -46,11 +48,6 @@ def file_of(path: Path, data: bytes) -> Extent:
     """The extent of a cell whose place nobody knows."""
     path.write_bytes(data)
     return Extent(DATA.open(str(path)), 0, 0)
-
-
-@pytest.fixture(autouse=True)
-def own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 # With the smaller window, pages are decoded into the scratch store.

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from every_kind import OPTIONS, files_of, write_every_kind
+from every_kind import OPTIONS, files_of
 
 from touchfs.dataset import Dataset
 from touchfs.dataset.shard import Shard
@@ -53,16 +53,9 @@ def catalogs(dataset: Dataset) -> list[tuple[Shard, bool]]:
     return [*((shard, False) for shard in dataset.shards), *((shard, True) for shard in items)]
 
 
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("kinds")
-    write_every_kind(place)
-    return place
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_other_bytes_are_served(kinds: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    source, options, dice = kinds / kind, OPTIONS.get(kind, Options()), random.Random(kind)
+def test_no_other_bytes_are_served(every_kind: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    source, options, dice = every_kind / kind, OPTIONS.get(kind, Options()), random.Random(kind)
     truth = files_of(source)
     for number in range(KINDS.index(kind), DAMAGES, len(KINDS)):
         dataset = open_dataset(str(source), options=options)

@@ -11,7 +11,7 @@ import pytest
 from adopted_indexes import places, write_wds2idx
 from command import TOUCHFS
 from damage import flip_byte
-from every_kind import OPTIONS, write_every_kind
+from every_kind import OPTIONS
 from seals import resealed_keys
 from tars import write_tar
 
@@ -55,15 +55,8 @@ def tars(tmp_path):
     return tmp_path / "set"
 
 
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory):
-    place = tmp_path_factory.mktemp("kinds")
-    write_every_kind(place)
-    return place
-
-
-def test_every_kind_of_shard_is_right_when_it_is_new(kinds):
-    for path in sorted(kinds.iterdir()):
+def test_every_kind_of_shard_is_right_when_it_is_new(every_kind):
+    for path in sorted(every_kind.iterdir()):
         options = OPTIONS.get(path.name, Options())
         written = write_checksums(path, options)
         assert [verdict.problems for verdict in written] == [[]] * len(written), path.name

@@ -25,7 +25,7 @@ from typing import Any
 
 from touchfs.bulk.locks import lock
 from touchfs.core.errors import ChangedError, SourceError, UsageError
-from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX, is_being_written
+from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX, is_locked
 
 PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
@@ -185,5 +185,5 @@ def _clean(output: Path) -> None:
             continue  # belongs to `touchfs meta put`, which may be running
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        elif not is_being_written(path):  # as `touchfs index` may do beside a shard
+        elif not is_locked(path):  # as `touchfs index` may do beside a shard
             path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from typing import TypeVar
 from touchfs.catalog.catalog import VERSION
 from touchfs.core.errors import NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.core.location import Location
-from touchfs.core.names import assign, distinct, hex_digest, quote
+from touchfs.core.names import distinct, hex_digest, quote
 from touchfs.core.progress import Progress, unshown
 from touchfs.core.urls import shown
 from touchfs.dataset import Dataset, IndexedShards, Indexer, counted
@@ -58,8 +58,9 @@ from touchfs.posix.threads import run_at_once
 from touchfs.registry.containers import Container
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.directory.splits import in_order
-from touchfs.registry.find import FoundShard, find
-from touchfs.registry.open import KnownShard, known_shard, shard_at, shard_name
+from touchfs.registry.find import find
+from touchfs.registry.found import FoundShard, unique_names
+from touchfs.registry.open import KnownShard, known_shard, shard_at
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
@@ -557,9 +558,3 @@ class Opening:
 
 def _is_below(path: str, directory: str) -> bool:
     return f"{path}/".startswith(f"{directory}/")
-
-
-def unique_names(shards: Iterable[tuple[Location, Container]]) -> list[bytes]:
-    """The shards' directory names in the tree: the name of each by its path, with `~n` for repeated names."""
-    stems = [shard_name(*shard) for shard in shards]
-    return [name for _, (name,) in assign(stems, [[None] for _ in stems])]

@@ -18,7 +18,8 @@ from touchfs.core.errors import ChangedError, NotFoundError, SourceError
 from touchfs.core.location import Location
 from touchfs.peers.write import COMPRESSED_SUFFIXES
 from touchfs.registry.containers import MEGATRON, SHAR, TAR, is_compressed, single_named
-from touchfs.registry.find import FoundShard, find
+from touchfs.registry.find import find
+from touchfs.registry.found import FoundShard
 from touchfs.registry.open import fingerprints
 from touchfs.source.data import DATA, find_type
 from touchfs.source.lines import PIPE

@@ -115,12 +115,8 @@ def move(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
         raise write_error(error, f"cannot be written: {error.strerror or error}", target) from error
 
 
-def is_being_written(path: Path) -> bool:
-    """True if a process is writing the file with this temporary name."""
-    return _is_locked(path)
-
-
-def _is_locked(path: str | os.PathLike[str]) -> bool:
+def is_locked(path: str | os.PathLike[str]) -> bool:
+    """True if a process has locked a file, as it does with one that it writes under a temporary name."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -199,7 +195,7 @@ def turn(path: str) -> Iterator[None]:
 
 def is_taken(path: str) -> bool:
     """True if a process has the turn to make the file at a path."""
-    return _is_locked(path + _LOCK_SUFFIX)
+    return is_locked(path + _LOCK_SUFFIX)
 
 
 def _take(lock: str) -> int:

@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 from touchfs.containers.shar.files import list_files
 from touchfs.core.errors import FormatError, NotFoundError, SourceError, UsageError
@@ -57,7 +56,6 @@ from touchfs.registry.containers import (
 from touchfs.registry.directory.data_list import LINE, listed_places
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.directory.members import (
-    directory_of,
     find_members,
     has_wildcards,
     list_directories,
@@ -66,13 +64,13 @@ from touchfs.registry.directory.members import (
 )
 from touchfs.registry.directory.other_formats import describe, describe_name, is_loose, read_head
 from touchfs.registry.directory.own_list import OwnList, cache_list, read_own_list
-from touchfs.registry.directory.splits import in_order, listed_splits, named_splits
+from touchfs.registry.directory.walk import subdirectories, walk
+from touchfs.registry.found import Found, FoundShard, described
 from touchfs.registry.open import container_at
 from touchfs.shard.single import LISTS, MANIFEST, OTHER_LISTS, RECORDINGS, SEGMENTS, TAR_OF_NEMO
 from touchfs.source.data import DATA, Look, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
 from touchfs.tables.shards.lance_files import is_lance_dataset
-from touchfs.tables.values.partition import partitions_of
 
 if TYPE_CHECKING:
     from touchfs.registry.directory.audio_lists import AudioList
@@ -80,8 +78,6 @@ if TYPE_CHECKING:
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
 SKIPPED_NAME = "skipped.jsonl"
-# Deeper directories, and more of them, are a mistake: a link into the whole disk, or pages that a server makes up.
-DEPTH_MAX, DIRECTORIES_MAX = 32, 100_000
 _NO_SHARD = "not a shard"
 _A_KALDI_DIRECTORY = "a Kaldi data directory"
 # NeMo's, beside its manifest of all tars.
@@ -90,42 +86,6 @@ _NO_FILE = "a link that leads nowhere, or not a file"
 # img2dataset writes both beside each tar: columns of all of its samples, and counts.
 _STATISTICS = re.compile(r"(.+)_stats\.json", re.DOTALL)
 _DESCRIBES = "describes the samples of the tar beside it: name it to read its rows"
-
-
-class FoundShard(NamedTuple):
-    """A shard: where it is, and which kind it is by its name and its directory. A missing one is what it is named like.
-
-    `split` is the split that it is of, "" if of none. `partition` has the values of its directories, if it is a table
-    (`touchfs.tables.values.partition`).
-    """
-
-    location: Location
-    container: Container
-    split: str = ""
-    partition: str = ""
-
-    @property
-    def path(self) -> str:
-        return self.location.path
-
-
-class Found(NamedTuple):
-    """The shards of a source, in dataset order, and what was left out."""
-
-    shards: list[FoundShard]
-    left_out: LeftOutFiles
-
-    def of_split(self, split: str | None, source: str) -> Found:
-        """The shards of a split of the source; all, if it is None. Raises UsageError if there is no such split."""
-        if split is None:
-            return self
-        shards = [shard for shard in self.shards if shard.split == split]
-        if not shards:
-            splits = in_order(shard.split for shard in self.shards)
-            there = f"there {'are' if len(splits) > 1 else 'is'} {', '.join(splits)}"
-            nothing = "there are no splits, as neither a list nor the names of its shards tell any"
-            raise UsageError(f"no split {split!r}: {there if splits else nothing}", path=source)
-        return self._replace(shards=shards)
 
 
 def candidates(source: Location, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
@@ -168,7 +128,7 @@ def find(
     """
     left_out = LeftOutFiles(split_wildcards(source)[0].rstrip("/"))
     search = _Search(silent, Look() if store is None else store, audio_root, locations, left_out)
-    shards = _described(search.of(source), source, search)
+    shards = described(search.of(source), source, search.store, search.splits)
     for other in dict.fromkeys(search.undecided):
         what = describe_name(other.path) or f"{other.container.magics[0][1]} beside other shards: name it"
         left_out.add(other.path, what)
@@ -178,64 +138,6 @@ def find(
 def find_shards(source: str, *, locations: Sequence[str] = (), split: str | None = None) -> list[str]:
     """The paths of the shards that `find` finds at what a user names. Raises UsageError for a URL with a user."""
     return [shard.path for shard in find(Location.parse(source), locations=locations, split=split).shards]
-
-
-def _described(shards: Sequence[FoundShard], source: Location, search: _Search) -> list[FoundShard]:
-    """The shards with their splits and the values of their directories: of those below the source if it is a directory,
-    as pyarrow has them, else of all.
-    """
-    directory = directory_of(source, search.store)
-    listed = listed_splits([shard.path for shard in shards], search.splits)
-    unlisted = [shard for shard, split in zip(shards, listed, strict=True) if not split]
-    ends = ("/" if shard.container in (DIRECTORY, LANCE) else "" for shard in unlisted)
-    names = (_place(shard.location, directory) or shard.location.name for shard in unlisted)
-    named = iter(named_splits([*map(str.__add__, names, ends)]))
-    tables = [shard.location for shard in shards if shard.container.column_types is not None]
-    places = (_place(each, directory) if directory == source.path else _place(each.absolute, "") for each in tables)
-    partitions = dict(zip(tables, partitions_of([*map(os.path.dirname, places)]), strict=True))
-    return [
-        shard._replace(split=split or next(named), partition=partitions.get(shard.location, ""))
-        for shard, split in zip(shards, listed, strict=True)
-    ]
-
-
-def _place(location: Location, directory: str) -> str:
-    """The path of a location below a directory, as a file of this machine would have it: without the escapes of web
-    servers; "" if it is not there.
-    """
-    start = os.path.join(directory, "")
-    if not location.path.startswith(start):
-        return ""
-    place = location.path[len(start) :]
-    return unquote(place, errors="surrogateescape") if location.speaks_http else place
-
-
-def walk(
-    directory: str, store: Store, seen: set[str], left_out: LeftOutFiles, depth: int = 0
-) -> Iterator[tuple[str, Sequence[StoredEntry], list[str]]]:
-    """Yield a directory and all below it that may have shards: its path, its entries, and the paths of the directories
-    that follow, which the caller may shorten. None is entered twice: the real paths of those that were are in `seen`.
-    """
-    real = Location.of(directory).resolved
-    # A link beside what it leads to is a shard of its own, unless it leads to where we come from.
-    if real in seen and (depth != 1 or real == Location.of(os.path.dirname(directory)).resolved):
-        left_out.add(directory, "another link to a directory that is here")
-        return
-    if depth > DEPTH_MAX:
-        left_out.add(directory, f"over {DEPTH_MAX} directories deep: name it")
-        return
-    if len(seen) == DIRECTORIES_MAX:
-        raise FormatError(f"has over {DIRECTORIES_MAX:,} directories: name one of them", path=directory)
-    seen.add(real)
-    try:
-        entries = store.list(directory)
-    except (NotFoundError, SourceError) as error:
-        left_out.add(directory, error.message)
-        return
-    below = _subdirectories(directory, entries)
-    yield directory, entries, below
-    for path in below:
-        yield from walk(path, store, seen, left_out, depth + 1)
 
 
 @dataclass(slots=True)
@@ -421,7 +323,7 @@ class _Search:
         paths = {os.path.join(directory, entry.name): entry for entry in entries if entry.name[0] != "."}
         silent = [path for path in paths if path in self.silent]
         there = [entry for path, entry in paths.items() if path not in self.silent]
-        below = [path for path in _subdirectories(directory, there) if not _repeats(path, names)]
+        below = [path for path in subdirectories(directory, there) if not _repeats(path, names)]
         return self._files(directory, there), sorted([*silent, *below]), False
 
     def _files(self, directory: str, entries: Sequence[StoredEntry]) -> list[FoundShard]:
@@ -534,11 +436,6 @@ def directory_kind(path: str, entries: Sequence[StoredEntry]) -> Container | Non
 def _repeats(path: str, names: Collection[str]) -> bool:
     """True for a directory whose files repeat the manifest that is with it in `names`: a part for each tar."""
     return MANIFEST in names and os.path.basename(path) == _MANIFESTS
-
-
-def _subdirectories(directory: str, entries: Iterable[StoredEntry]) -> list[str]:
-    """The paths of the directories in one with these entries, sorted, but hidden ones."""
-    return sorted(os.path.join(directory, each.name) for each in entries if each.name[0] != "." and each.is_dir())
 
 
 def _single(path: str, store: Store) -> Container | None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from touchfs.containers.shar import files as shar_files
 from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
-from touchfs.indexing.opening import unique_names
 from touchfs.registry.containers import SHAR, Container
-from touchfs.registry.find import FoundShard, find
+from touchfs.registry.find import find
+from touchfs.registry.found import FoundShard, unique_names
 from touchfs.registry.open import fingerprints, known_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE

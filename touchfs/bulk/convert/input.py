@@ -24,7 +24,7 @@ from touchfs.form.plain import INLINE
 from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
 from touchfs.limits import too_large
 from touchfs.registry.contents import FieldContents
-from touchfs.registry.find import FoundShard
+from touchfs.registry.found import FoundShard
 from touchfs.registry.open import known_shard, open_shard, shard_at
 from touchfs.registry.segments import SegmentFinder
 from touchfs.shard.options import Options
@@ -65,11 +65,6 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def input_of(found: FoundShard) -> InputShard:
-    """A shard that was found, with its files as they are now."""
-    return InputShard(found.path, files_of(found.path), found.partition)
-
-
 def files_of(path: str) -> Mapping[str, Fingerprint]:
     """Fingerprints of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
     try:
@@ -97,7 +92,7 @@ def open_kept(read: InputShard, options: Options) -> ShardReader:
 
 def inputs_of(found: Sequence[FoundShard], choice: Choice | None) -> list[InputShard]:
     """The shards that were found; with a choice, those of which something is chosen."""
-    shards = [*map(input_of, found)]
+    shards = [InputShard(each.path, files_of(each.path), each.partition) for each in found]
     if choice is None:
         return shards
     shards = [shard._replace(overlaid=path) for shard, path in zip(shards, choice.overlaid, strict=True)]

@@ -58,31 +58,20 @@ class TableSettings:
     def write(self, examples: Iterator[tuple[str, dict[str, Any]]], features: Features, output: Path) -> int:
         """Write examples as a cache. Returns the number of its rows: of videos as frames, the number of frames."""
         batch_size = self.batch_size or ROWS
+        options: dict[str, Any] = {
+            "shard_size_bytes": self.shard_size,
+            "batch_size": batch_size,
+            "compression": self.compression,
+            "num_encode_workers": self.encode_threads,
+        }
         if self.kind == ARROW:
             from touchfs.caches.writers.arrow import write_sharded_arrow_cache
 
-            return write_sharded_arrow_cache(
-                examples,
-                features,
-                output,
-                shard_size_bytes=self.shard_size,
-                batch_size=batch_size,
-                compression=self.compression,
-                payload=self.arrow_payload,
-                num_encode_workers=self.encode_threads,
-            ).num_rows
+            return write_sharded_arrow_cache(examples, features, output, payload=self.arrow_payload, **options).num_rows
         if self.kind == PARQUET:
             from touchfs.caches.writers.parquet import write_parquet_shards
 
-            return write_parquet_shards(
-                examples,
-                features,
-                output,
-                shard_size_bytes=self.shard_size,
-                batch_size=batch_size,
-                compression=self.compression,
-                num_encode_workers=self.encode_threads,
-            )
+            return write_parquet_shards(examples, features, output, **options)
         if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
             from touchfs.caches.writers.video_frames import write_lance_video_frames_cache
 

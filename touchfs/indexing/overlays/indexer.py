@@ -103,11 +103,9 @@ class OverlaidIndexer:
         return self.shard(position) if self._of(self.listed[position]) else self._own.headers(position)
 
     def has(self, position: int) -> bool:
-        """See `Indexer.has`."""
         return os.path.lexists(self.listed[position].catalog) and self._own.has(position)
 
     def has_headers(self, position: int) -> bool:
-        """See `Indexer.has_headers`."""
         return self.has(position) if self._of(self.listed[position]) else self._own.has_headers(position)
 
     def all(self) -> IndexedShards:

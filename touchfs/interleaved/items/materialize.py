@@ -72,7 +72,6 @@ def materialized_parts(
     batch: InterleavedBatch,
     max_bytes: int,
     locations: Iterable[str] = (),
-    storage_options: StorageOptions | None = None,
     max_decoded: int = LIMITS.decoded,
 ) -> Iterator[InterleavedBatch]:
     """Yield the batch materialised in parts of whole samples, of at most `max_bytes` each as far as locators say sizes.
@@ -82,7 +81,7 @@ def materialized_parts(
     table = from_file_columns(batch.table)
     sizes = row_bytes(table) + located_bytes(table)
     for part in split_by_size(table, max_bytes, sizes=sizes):
-        yield materialize(batch.replaced(part), locations, storage_options, max_decoded=max_decoded)
+        yield materialize(batch.replaced(part), locations, max_decoded=max_decoded)
 
 
 def _wanted_rows(table: pa.Table, only_missing: bool, content_types: Collection[str] | None) -> list[int]:

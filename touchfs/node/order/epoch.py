@@ -56,11 +56,9 @@ class WholeEpoch:
         self._permutation = permutation
 
     def ordinals(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.ordinals`."""
         return positions if self._permutation is None else self._permutation(positions)
 
     def positions_of(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.positions_of`."""
         return ordinals if self._permutation is None else self._permutation.inverse(ordinals)
 
 
@@ -73,11 +71,9 @@ class LeftByRanks:
         self._remainder = remainder
 
     def ordinals(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.ordinals`."""
         return self._epoch.ordinals(self._remainder.positions(positions))
 
     def positions_of(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.positions_of`."""
         return self._remainder.numbers(self._epoch.positions_of(ordinals))
 
 
@@ -98,7 +94,6 @@ class GrownEpoch:
         self.size = self.old_left + new.size
 
     def ordinals(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.ordinals`."""
         ordinals = np.empty_like(positions)
         is_old = positions < self.old_left
         old = positions[is_old]
@@ -111,7 +106,6 @@ class GrownEpoch:
         return ordinals
 
     def positions_of(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Epoch.positions_of`."""
         positions = np.full(len(ordinals), -1, np.int64)
         numbers = self._move.new.numbers(ordinals)
         is_new = numbers >= 0

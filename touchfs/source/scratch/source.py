@@ -63,18 +63,15 @@ class ScratchValue(LocalFile):
                 os.utime(descriptor.number, ns=(time.time_ns(), os.fstat(descriptor.number).st_mtime_ns))
 
     def open(self) -> None:
-        """See `StoredFile.open`."""
         super().open()
         self._verify_at = math.inf
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `StoredFile.read`."""
         if self._descriptor is None:  # the pool of descriptors has closed it
             self.open()
         return super().read(VALUE_START + offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         return super().read_nowait(VALUE_START + offset, length)
 
     def _open(self) -> int:

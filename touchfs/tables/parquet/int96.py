@@ -66,7 +66,6 @@ class Int96Values:
         return schema
 
     def read(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> pyarrow.Array:
-        """See `LeafValues.read`."""
         if leaf.type != PhysicalType.INT96:
             return self._values.read(leaf, group, first, count)
         from touchfs.tables.values.leaf_types import INT96, with_leaves

@@ -92,11 +92,9 @@ class ParquetCellFile:
         return self.found().size
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
         return self.found().read(offset, length)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
         found = self.known()
         return None if found is None else found.read_nowait(offset, length)
 

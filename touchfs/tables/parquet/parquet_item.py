@@ -84,11 +84,9 @@ class _Item:
         return len(self._bytes())
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Content.read`."""
         return self._bytes()[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
-        """See `Content.read_nowait`."""
         data = WINDOWS.find((self._name, 0))
         return None if data is None else bytes(data[offset : offset + length])
 

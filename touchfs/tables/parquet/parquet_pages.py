@@ -308,14 +308,12 @@ class _StoredBytes:
             yield data[first : first + PIECE_SIZE]
 
     def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`."""
         file = _FILES.find(self.name) or self._file(self._decode)
         if file is not None:
             return file.read(len(self._head) + offset, length)
         return bytes(_DECODED.get(self.name, self._decode)[offset : offset + length])
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Source.read_nowait`."""
         file = _FILES.find(self.name)
         return None if file is None else file.read_nowait(len(self._head) + offset, length)
 
