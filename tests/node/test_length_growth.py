@@ -162,6 +162,8 @@ def test_what_cannot_go_on_says_what_to_do() -> None:
     next(iter(mixed))
     with pytest.raises(UsageError, match="batches by length of a LazyMixture cannot go on over other shards: put"):
         restore_state_dict(batches(LazyMixture(samples(NEW), samples(OLD))), collect_state_dict(mixed), extend=True)
+    told = over(batches(samples(NEW | {"e": 1})), collect_state_dict(batches(samples(NEW))))
+    assert told == f"epoch 0 begins, and is one of all {len(list(batches(samples(NEW | {'e': 1}))))} batches"
     over(longer := batches(samples(NEW | {"e": 1})), state)
     damaged = stated(collect_state_dict(longer))
     for field in ("left", "new", "samples"):

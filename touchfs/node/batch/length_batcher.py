@@ -174,7 +174,7 @@ class LazyLengthBatcher(TransformNode, OrderedNode):
         return name in ("length", "data") and self.can_grow and self._samples.goes_on_with_other("length")
 
     def extended(self, saved: Saved) -> State:
-        """Return a state in which the batches that were left come first, and then those of the new samples.
+        """Return a state in which the batches that `saved` left come first, and then those of the new samples.
 
         Raises UsageError where shards are gone: which samples batches had follows from the lengths of all.
         """
