@@ -154,7 +154,7 @@ def test_what_cannot_go_on_says_what_to_do() -> None:
     node = batches(samples(NEW))
     list(islice(node, 2))
     state = collect_state_dict(node)
-    with pytest.raises(UsageError, match=r"8 samples of shards that are gone, .* put these shards back, or begin"):
+    with pytest.raises(UsageError, match=r"8 samples of shards that are gone, or .* put these shards back, or begin"):
         restore_state_dict(batches(samples(OLD)), state, extend=True)
     with pytest.raises(UsageError, match="saved with pack = False, here it is True"):
         restore_state_dict(batches(samples(NEW | {"e": 1}), pack=True), state, extend=True)
