@@ -236,6 +236,11 @@ def test_a_mixture_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_pat
         first = [key for number, key in enumerate(came + rest) if number % 3 != 1]
         assert sorted(first[:10]) == old and sorted(first[10:12]) == ["a0", "a1"]
         assert (came + rest)[1::3] == old[:8]
+        if place == "mount":
+            assert not run("create", "other", "--spec", json.dumps(spec)).stderr
+            for name in ("other", "train"):
+                (where / f".touchfs/iterators/{name}/reset").write_text('{"epoch": 1}')
+            assert keys(5) == [line for _ in range(5) for line in lines(run("next", "other"))]
     finally:
         if place == "mount":
             subprocess.run(["fusermount3", "-u", "-z", where], check=True)

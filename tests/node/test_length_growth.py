@@ -154,7 +154,7 @@ def test_what_cannot_go_on_says_what_to_do() -> None:
     node = batches(samples(NEW))
     list(islice(node, 2))
     state = collect_state_dict(node)
-    with pytest.raises(UsageError, match=r"8 samples of shards that are gone, .* put these shards back, or begin"):
+    with pytest.raises(UsageError, match=r"8 samples of shards that are gone, or .* put these shards back, or begin"):
         restore_state_dict(batches(samples(OLD)), state, extend=True)
     with pytest.raises(UsageError, match="saved with pack = False, here it is True"):
         restore_state_dict(batches(samples(NEW | {"e": 1}), pack=True), state, extend=True)
@@ -162,6 +162,8 @@ def test_what_cannot_go_on_says_what_to_do() -> None:
     next(iter(mixed))
     with pytest.raises(UsageError, match="batches by length of a LazyMixture cannot go on over other shards: put"):
         restore_state_dict(batches(LazyMixture(samples(NEW), samples(OLD))), collect_state_dict(mixed), extend=True)
+    told = over(batches(samples(NEW | {"e": 1})), collect_state_dict(batches(samples(NEW))))
+    assert told == f"epoch 0 begins, and is one of all {len(list(batches(samples(NEW | {'e': 1}))))} batches"
     over(longer := batches(samples(NEW | {"e": 1})), state)
     damaged = stated(collect_state_dict(longer))
     for field in ("left", "new", "samples"):

@@ -11,6 +11,7 @@ from touchfs.core.errors import UsageError
 from touchfs.core.token import from_json, to_json
 from touchfs.iterators.spec import check_batch, parse_spec, stored_spec, with_batch
 from touchfs.iterators.stored_positions import StoredPosition, Written
+from touchfs.node.graph.state import resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ def _write_reset(at: StoredPosition, value: Any) -> Written:
         raise UsageError('reset takes 1, or {"epoch": N}')
     if graph.spec.repeat:
         raise UsageError("reset: an iterator that repeats has no epochs to begin with: write 1, or a state to token")
-    return graph.spec_text, to_json({**from_json(graph.start), "state": graph.root.begin(epoch).state()}), 0
+    start = from_json(graph.start)
+    resume(graph.root, start)  # so a mixture does not go on as from a state over other shards
+    return graph.spec_text, to_json({**start, "state": graph.root.begin(epoch).state()}), 0
 
 
 # In the order of their inode numbers: a new one goes to the end.

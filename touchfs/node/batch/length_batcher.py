@@ -86,8 +86,8 @@ class LazyLengthBatcher(TransformNode, OrderedNode):
         self._tables: dict[int, NDArray[np.int64]] = {}
         self._latest: tuple[int, int, list[Unit], NDArray[np.int64]] | None = None
         self._grown: GrownSamples | None = None
-        # The one that was asked for last, by the epoch and its growths.
-        self._over: dict[tuple[int, tuple[Grown, ...]], Self] = {}
+        # The one that was asked for last, by the epoch and the data before each growth.
+        self._over: dict[tuple[Any, ...], Self] = {}
 
     def obstacle(self) -> str | None:
         return None  # the state of the source is not used
@@ -106,12 +106,13 @@ class LazyLengthBatcher(TransformNode, OrderedNode):
         growths = tuple(stage for stage in stages if isinstance(stage, Grown))
         if not growths:
             return self
-        if (found := self._over.get((epoch, growths))) is None:
+        key = (epoch, *((growth.fingerprints, growth.window, growth.samples) for growth in growths))
+        if (found := self._over.get(key)) is None:
             found = self.for_iteration()
             found._grown = _grown_samples(self._samples, epoch, growths)
             found._tables, found._latest = {}, None
             self._over.clear()
-            self._over[epoch, growths] = found
+            self._over[key] = found
         return found
 
     def left_of(self, epoch: int, stages: Sequence[AnyStage], data: Grown | None = None) -> Epoch:
@@ -174,7 +175,7 @@ class LazyLengthBatcher(TransformNode, OrderedNode):
         return name in ("length", "data") and self.can_grow and self._samples.goes_on_with_other("length")
 
     def extended(self, saved: Saved) -> State:
-        """Return a state in which the batches that were left come first, and then those of the new samples.
+        """Return a state in which the batches that `saved` left come first, and then those of the new samples.
 
         Raises UsageError where shards are gone: which samples batches had follows from the lengths of all.
         """
@@ -212,8 +213,9 @@ class LazyLengthBatcher(TransformNode, OrderedNode):
         lost = self._samples.go_on(self._samples.left_of(0, [], data), data, None, 0).lost
         if lost:
             raise UsageError(
-                f"{description.where} has {counted(lost, 'sample')} of shards that are gone, and without their lengths "
-                "nothing tells which samples its batches had: put these shards back, or begin without the state"
+                f"{description.where} has {counted(lost, 'sample')} of shards that are gone, or given less often, and "
+                "without their lengths nothing tells which samples its batches had: put these shards back, or begin "
+                "without the state"
             )
         return replace(data, samples=samples)
 

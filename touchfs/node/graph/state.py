@@ -73,7 +73,8 @@ def _say_growth(inner: State) -> str:
         return str(read_grown(Saved(stages[-1])))
     if stages or has_begun:
         return "the dataset has the same shards as before"
-    return f"epoch {inner['epoch']} begins, and is one of all {inner['config']['length']:,} samples"
+    count = f"{inner['units']:,} batches" if "units" in inner else f"{inner['config']['length']:,} samples"
+    return f"epoch {inner['epoch']} begins, and is one of all {count}"
 
 
 def _say_growth_of_mixture(inner: State) -> str:

@@ -135,14 +135,16 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         return {"current": min(currents), "sources": sources, **_first(firsts[0])}
 
     def extended(self, saved: Saved) -> State:
-        """Return the state after `saved` in which each source goes on as it would alone, and what is new of those that
-        have ended comes behind the last one.
+        """Return `saved` so that each source goes on as it would alone, and what is new of those that have ended comes
+        behind the last one.
         """
         if self.shuffle_iters:
             return super().extended(saved)
         self._check(saved)
         count = len(self.sources)
         first, current, states = *_place_in(saved, count), saved.children("sources", count)
+        for state in (saved, *states):
+            state.integer("epoch")  # or refuse it
         turns = [(first + turn) % count for turn in range(count)]
         ended, ends = turns[:current], {}
         for index in ended:

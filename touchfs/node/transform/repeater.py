@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from touchfs.core.errors import UsageError
 from touchfs.core.token import State, Token
@@ -142,7 +142,8 @@ class RepeaterIteration(TransformIteration):
             return False
         self._empty += 1
         self.repeat += 1
-        self.source = begin(self.node.source, self.first + self.repeat)
+        # Of the pass, not of the node: a mixture goes on as this one did, whatever was loaded since.
+        self.source = begin(cast(Any, self.source.node), self.first + self.repeat)
         return True
 
     def position(self) -> State:
