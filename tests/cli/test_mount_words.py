@@ -62,6 +62,14 @@ def test_later_options_win():
     assert parsed("--workers=2", "-o", "workers=3")["workers"] == 2
 
 
+def test_words_come_before_options_that_can_be_repeated():
+    """Whatever the order typed, as docs/mounting.md says."""
+    words, option = ("-o", "overlay=b.parquet,overlay=c.parquet"), ("--overlay", "a.parquet")
+    names = [os.path.basename(each) for each in parsed(*option, *words)["overlays"]]
+    assert names == ["b.parquet", "c.parquet", "a.parquet"]
+    assert parsed(*words, *option)["overlays"] == parsed(*option, *words)["overlays"]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

@@ -150,6 +150,20 @@ def test_a_shard_that_has_changed_is_indexed(data, index, machine):
     assert open_counted(data)[1] == []
 
 
+def test_an_index_of_other_data_is_a_line(data, index, tmp_path, caplog):
+    """Also of shards of which some have changed. What fits is used."""
+    write_tar(tmp_path / "other/x.tar", {"a.txt": b"a"})
+    open_dataset(str(tmp_path / "other"))
+    write_shard(data, 3, "other text")
+    assert open_counted(data)[1] == [str(data / "3.tar")]
+    open_dataset(str(data))
+    advice = "indexing; write it again by `touchfs index --output` with these options"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{index}: its index does not fit 1 shard of {tmp_path}/other, such as x.tar: {advice}",
+        f"{index}: its index does not fit 1 shard of {data}, such as 3.tar: {advice}",
+    ]
+
+
 def test_an_http_server_that_has_a_copy(data, published, machine, tmp_path):
     with range_server() as server:
         for path in data.iterdir():

@@ -293,6 +293,11 @@ def test_all_keys_at_once_select_what_each_does(
         f"not ({in_one} or {in_two})": [key for key in JOINED if key not in one | two],
         f"{in_one} and not {in_two}": [key for key in JOINED if key in one - two],
         f"{in_one} and ordinal < 3": [key for key in JOINED if key in one and key[-1] < "3"],
+        f"ordinal < 3 or {in_one}": [key for key in JOINED if key in one or key[-1] < "3"],
+        f"not ({in_one} and ordinal < 3)": [key for key in JOINED if not (key in one and key[-1] < "3")],
+        f"{in_one} and (not {in_two} or ordinal < 3)": [
+            key for key in JOINED if key in one and (key not in two or key[-1] < "3")
+        ],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(touchfs.select.survivors, "_STEP_KEYS", step)

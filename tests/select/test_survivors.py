@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import touchfs.select.survivors
 from touchfs.core.errors import FormatError, SourceError, UsageError
+from touchfs.core.packed_bytes import PackedBytes
 from touchfs.select.expression import parse_where
+from touchfs.select.ids.names import open_file
 from touchfs.select.predicates import Named
 from touchfs.select.survivors import survivors
 
@@ -37,6 +39,14 @@ class Listed:
         for facts in self.facts[start:stop]:
             self.looked += 1
             yield facts
+
+
+class Keyed(Listed):
+    """Samples with keys, in batches of 7."""
+
+    def keys(self, start: int, stop: int) -> Iterator[PackedBytes]:
+        for first in range(start, stop, 7):
+            yield PackedBytes.of([facts["key"].encode() for facts in self.facts[first : min(first + 7, stop)]])
 
 
 def numbered(count: int, identity: str = "f") -> Listed:
@@ -309,3 +319,62 @@ def test_those_used_last_are_kept(tmp_path: Path) -> None:
     samples = numbered(3)
     assert found(samples, "n == 1", tmp_path) == [1]
     assert samples.looked == 0
+
+
+@pytest.fixture
+def in_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A test for the keys 10 to 19 of 100."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", os.fspath(tmp_path / "scratch"))
+    (tmp_path / "ids.txt").write_text("".join(f"{n}\n" for n in range(10, 20)))
+    return f"key in @{tmp_path}/ids.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "looked"),
+    [
+        ("{} and n > 12", range(13, 20), 10),
+        ("n > 12 and {}", range(13, 20), 10),
+        ("{} or n < 12", range(20), 90),
+        ("not {} and not n >= 10", range(10), 90),
+        ("{} and (n < 12 or not {})", range(10, 12), 10),
+        ("n < 12 and not (n < 5 or {})", range(5, 10), 90),
+        ("{} and not {} and n > 3", range(0), 1),  # one tells that there is an n
+    ],
+)
+def test_only_samples_about_which_keys_do_not_decide_are_looked_at(
+    tmp_path: Path, in_list: str, text: str, kept: range, looked: int
+) -> None:
+    samples = Keyed([{"key": str(n), "n": n} for n in range(100)])
+    where = parse_where(text.replace("{}", in_list), open_file)
+    assert list(survivors(samples, where, str(tmp_path / "kept")).positions) == [*kept]
+    assert samples.looked == looked
+
+
+def test_what_no_sample_has_is_told_whatever_keys_decide(tmp_path: Path, in_list: str) -> None:
+    """And not what only samples have that keys leave out."""
+    facts: list[dict[str, Any]] = [{"key": str(n), "n": n} for n in range(100)]
+    facts[50] |= {"rare": "x"}
+    facts[15] |= {"odd": 1}
+    facts[60] |= {"odd": "x"}
+
+    def kept(text: str) -> list[int]:
+        where = parse_where(f"{in_list} and {text}", open_file)
+        return list(survivors(Keyed(facts), where, str(tmp_path / "kept")).positions)
+
+    assert kept('rare == "x"') == kept('odd == "x"') == []
+    assert kept('not rare == "x"') == [*range(10, 20)]
+    with pytest.raises(UsageError, match="no sample has the field typo"):
+        kept("not typo == 1")
+    with pytest.raises(UsageError, match="n is a number, never a text"):
+        kept('n == "x"')
+
+
+def test_the_digest_does_not_depend_on_which_samples_were_looked_at(
+    tmp_path: Path, in_list: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = Keyed([{"key": str(n), "n": n} | ({"rare": n} if n % 10 == 3 else {}) for n in range(100)])
+    where = parse_where(f"{in_list} and n > 12 or rare == 23", open_file)
+    digest = survivors(samples, where, str(tmp_path / "one")).digest
+    monkeypatch.setattr(touchfs.select.survivors, "_STEP_KEYS", 9)
+    monkeypatch.setattr(touchfs.select.survivors, "_STEP_SAMPLES", 3)
+    assert survivors(samples, where, str(tmp_path / "two")).digest == digest

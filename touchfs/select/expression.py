@@ -34,8 +34,6 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-import numpy as np
-
 from touchfs.core.errors import UsageError
 from touchfs.select.ids.names import OpenIds, unopened
 from touchfs.select.predicates import (
@@ -46,11 +44,15 @@ from touchfs.select.predicates import (
     OfKeys,
     Path,
     Predicate,
-    getter,
     has_field,
+    inverted,
+    inverted_of_keys,
+    joined_of_keys,
     kinds_of,
     one_of,
     ordered,
+    tested,
+    tested_of_keys,
     until,
 )
 
@@ -98,8 +100,8 @@ class Where:
 
     `source` is the text that was parsed, and `open_ids` has opened its lists of ids. `matches` takes the facts of a
     sample: a mapping from names to values of JSON's types, with nested dicts. `of_keys` takes the keys of many samples,
-    if all that an expression does is to look them up in lists. `kinds` are the kinds of values for which each test of a
-    field can be true.
+    and says what follows from looking them up in lists; it is None without such a test. `rest` is `matches` for samples
+    about which that does not decide. `kinds` are the kinds of values for which each test of a field can be true.
     """
 
     text: str
@@ -108,6 +110,7 @@ class Where:
     fields: frozenset[Path] = field(compare=False, repr=False)
     kinds: tuple[tuple[Path, Kinds], ...] = field(compare=False, repr=False)
     matches: Predicate = field(compare=False, repr=False)
+    rest: Predicate = field(compare=False, repr=False)
     of_keys: OfKeys | None = field(compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -126,7 +129,8 @@ def parse_where(text: str, open_ids: OpenIds = unopened) -> Where:
     if parser.kind != "end":
         raise parser.expected('"and", "or" or the end')
     text_of_clause, fields, kinds = _readable(clause.text), frozenset(parser.fields), tuple(parser.kinds)
-    return Where(text_of_clause, text, open_ids, fields, kinds, clause.matches, clause.of_keys)
+    rest = clause.rest or clause.matches
+    return Where(text_of_clause, text, open_ids, fields, kinds, clause.matches, rest, clause.of_keys)
 
 
 def spell_field(path: Path) -> str:
@@ -150,6 +154,8 @@ class _Clause:
     text: str
     binding: int
     matches: Predicate
+    # The same for samples about which keys do not decide; None if they always do.
+    rest: Predicate | None
     of_keys: OfKeys | None = None
 
     def inside(self, binding: int) -> str:
@@ -199,12 +205,14 @@ class _Parser:
         if len(clauses) == 1:
             return clauses[0]
         text = f" {word} ".join(clause.inside(binding) for clause in clauses)
-        matches = until(word == "or", [clause.matches for clause in clauses])
-        of_keys = [clause.of_keys for clause in clauses if clause.of_keys is not None]
-        if len(of_keys) < len(clauses):
-            return _Clause(text, binding, matches)
-        combine = np.any if word == "or" else np.all
-        return _Clause(text, binding, matches, lambda keys: combine([each(keys) for each in of_keys], axis=0))
+        end = word == "or"
+        matches = until(end, [clause.matches for clause in clauses])
+        unsure = [clause for clause in clauses if clause.rest is not None]
+        # Where keys do not decide about the whole, they make no difference in what they decide about. Of several other
+        # clauses they may still decide about some.
+        rest = unsure[0].rest if len(unsure) == 1 else until(end, [clause.matches for clause in unsure])
+        of_keys = joined_of_keys(end, [clause.of_keys for clause in clauses])
+        return _Clause(text, binding, matches, rest if unsure else None, of_keys)
 
     def negation(self, levels: int) -> _Clause:
         if self.word not in ("not", "("):
@@ -213,9 +221,10 @@ class _Parser:
             raise self.expected(f'at most {DEPTH_MAX} "not" and "(" inside each other')
         if self.takes("not"):
             clause = self.negation(levels - 1)
-            inner = clause.of_keys
-            of_keys = None if inner is None else lambda keys: ~inner(keys)
-            return _Clause("not " + clause.inside(_NOT), _NOT, lambda facts: not clause.matches(facts), of_keys)
+            of_keys, rest = inverted_of_keys(clause.of_keys), clause.rest
+            return _Clause(
+                "not " + clause.inside(_NOT), _NOT, inverted(clause.matches), rest and inverted(rest), of_keys
+            )
         self.advance()
         clause = self.expression(levels - 1)
         if not self.takes(")"):
@@ -228,13 +237,13 @@ class _Parser:
         self.fields.add(path)
         text = f"{spell_field(path)} {word}"
         if self.takes("exists"):
-            return _Clause(text, _NOT, has_field(path))
+            return _Clause(text, _NOT, has_field(path), has_field(path))
         if self.takes("in") and self.kind == "ids":
             ids = self._open_ids(self.list_name(), path[-1])
             self.kinds += [(path, ids.kinds)] if ids.kinds else []
             text += f" @{ids.spelled if re.fullmatch(_PLAIN_LIST, ids.spelled) else _spell(ids.spelled)}"
             test: Callable[[Any], bool] = ids.has
-            of_keys = ids.have if path == ("key",) else None
+            of_keys = tested_of_keys(ids.have) if path == ("key",) else None
         elif word == "in":
             literals = self.literals()
             self.kinds += [(path, reduce(or_, map(kinds_of, literals)))] if literals else []
@@ -259,8 +268,8 @@ class _Parser:
             test = ordered(ORDERS[word], literal)
         else:
             raise self.expected("an operator (== != < <= > >= in contains exists)")
-        get = getter(path)
-        return _Clause(text, _NOT, lambda facts: test(get(facts)), of_keys)
+        matches = tested(path, test)
+        return _Clause(text, _NOT, matches, matches if of_keys is None else None, of_keys)
 
     def path(self) -> Path:
         parts = [self.part()]

@@ -5,7 +5,7 @@ Values have the types that JSON parses to. A comparison between different types 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntFlag
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple, TypeAlias
@@ -26,8 +26,16 @@ class Named(NamedTuple):
 Path: TypeAlias = tuple[str, ...]
 Literal: TypeAlias = str | int | float | None
 Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
-# Whether each of many samples passes, by their keys: bool[n].
-OfKeys: TypeAlias = Callable[[PackedBytes], NDArray[np.bool_]]
+
+
+class Bounds(NamedTuple):
+    """What is known of many samples, by their keys alone: which ones surely pass, and which ones may; bool[n] each."""
+
+    must: NDArray[np.bool_]
+    may: NDArray[np.bool_]
+
+
+OfKeys: TypeAlias = Callable[[PackedBytes], Bounds]
 _Get: TypeAlias = Callable[[Mapping[str, Any]], Any]
 _Test: TypeAlias = Callable[[Any], bool]
 
@@ -57,6 +65,17 @@ def getter(path: Path) -> _Get:
         return value
 
     return get
+
+
+def tested(path: Path, test: _Test) -> Predicate:
+    """Return a predicate: the test holds for the field."""
+    get = getter(path)
+    return lambda facts: test(get(facts))
+
+
+def inverted(predicate: Predicate) -> Predicate:
+    """Return the "not" of a predicate."""
+    return lambda facts: not predicate(facts)
 
 
 def one_of(*literals: Literal) -> _Test:
@@ -154,6 +173,48 @@ def until(end: bool, predicates: Iterable[Predicate]) -> Predicate:
         return not end
 
     return matches
+
+
+def tested_of_keys(have: Callable[[PackedBytes], NDArray[np.bool_]]) -> OfKeys:
+    """Return what a test of keys alone says."""
+
+    def of_keys(keys: PackedBytes) -> Bounds:
+        passed = have(keys)
+        return Bounds(passed, passed)
+
+    return of_keys
+
+
+def inverted_of_keys(inner: OfKeys | None) -> OfKeys | None:
+    """Return what "not" before an expression says by keys."""
+    if inner is None:
+        return None
+
+    def of_keys(keys: PackedBytes) -> Bounds:
+        must, may = inner(keys)
+        return Bounds(~may, ~must)
+
+    return of_keys
+
+
+def joined_of_keys(end: bool, clauses: Sequence[OfKeys | None]) -> OfKeys | None:
+    """Return what the "or" of clauses says by keys, if `end` is True, and their "and" if it is False. A clause that is
+    None says nothing.
+    """
+    known = [each for each in clauses if each is not None]
+    if not known:
+        return None
+    combine, has_unknown = np.any if end else np.all, len(known) < len(clauses)
+
+    def of_keys(keys: PackedBytes) -> Bounds:
+        must, may = (combine(each, axis=0) for each in zip(*(clause(keys) for clause in known), strict=True))
+        if has_unknown and end:
+            may = np.ones_like(may)
+        elif has_unknown:
+            must = np.zeros_like(must)
+        return Bounds(must, may)
+
+    return of_keys
 
 
 ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}

@@ -12,6 +12,8 @@ the expression, so each pair of them is evaluated once:
 
 All numbers are little-endian. The identity is the hash of those two, the digest that of positions and numbers
 of samples, which stays the same as in version 2: states have it.
+An expression that looks up keys in lists looks at no other facts of samples about which that decides. Then only the
+number of keys counts samples: that of another field is 1 if any sample of all has it.
 The digest is checked at every opening, which takes about a second for 200 million survivors; a damaged file is made
 again. Only the files used last are kept.
 """
@@ -37,7 +39,7 @@ from touchfs.core.packed_bytes import PackedBytes
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, spell_field
-from touchfs.select.predicates import Kinds, OfKeys, Path, getter, kinds_of
+from touchfs.select.predicates import Bounds, Kinds, OfKeys, Path, getter, kinds_of
 from touchfs.source.mapped import map_file
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ _STEP_SAMPLES = 1 << 12
 _STEP_KEYS = 1 << 19
 _KEPT = 100
 # The fields that a sample may have besides those of its .json.
+_KEY: Path = ("key",)
 _FIELDS = (
     "key, shard, ordinal, segment, segments, size.EXT, text, characters, duration, rate, channels, coding or a text "
     "file as cls"
@@ -124,25 +127,25 @@ def survivors(
     permission to write, or others could write there, the survivors are kept in memory, and the log says so.
     """
     identity = _hash(f"{samples.identity}\0{where}".encode(errors="surrogatepass")).digest()
-    file, paths = os.path.join(path, identity.hex() + SUFFIX), sorted(where.fields)
+    file, fields = os.path.join(path, identity.hex() + SUFFIX), len(where.fields)
     known = None
     with suppress(NotFoundError, FormatError, UntrustedError):
-        known = _open(file, identity, len(samples), len(paths))
+        known = _open(file, identity, len(samples), fields)
     if known is None:
         try:
             _make_directory(path)
             with atomic_own_file(file) as made:
                 _build(made, identity, samples, where, progress)
-            known = _open(file, identity, len(samples), len(paths))
+            known = _open(file, identity, len(samples), fields)
             _keep_latest(path)
         except (UntrustedError, UnwritableError) as error:
             log.warning("%s: the survivors are kept in memory", error)
             with open(os.memfd_create("touchfs-survivors"), "w+b") as made:
                 _build(made, identity, samples, where, progress)
                 made.flush()
-                known = _parse(made.fileno(), file, identity, len(samples), len(paths))
+                known = _parse(made.fileno(), file, identity, len(samples), fields)
     if len(samples):
-        _check(known, where, paths)
+        _check(known, where)
     if known.unmeasured:
         log.warning("where: %s no known duration: `touchfs index --full`", _have(known.unmeasured))
     return known.survivors
@@ -152,19 +155,25 @@ def _have(samples: int) -> str:
     return f"{samples:,} samples have" if samples != 1 else "1 sample has"
 
 
-def _check(known: _Evaluated, where: Where, paths: Sequence[Path]) -> None:
+def _check(known: _Evaluated, where: Where) -> None:
     """Raise UsageError for fields that no sample has, and for comparisons that are true for no value of theirs."""
-    if unknown := [spell_field(path) for path, count in zip(paths, known.counts, strict=True) if not count]:
-        hint = f"; {_have(known.unmeasured)} no known duration: `touchfs index --full`" if known.unmeasured else ""
-        raise UsageError(
-            f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}{hint}"
-        )
-    found = dict(zip(paths, known.kinds, strict=True))
+    if problem := _problem(where, known.counts, known.kinds):
+        is_unknown = not all(known.counts) and known.unmeasured
+        hint = f"; {_have(known.unmeasured)} no known duration: `touchfs index --full`" if is_unknown else ""
+        raise UsageError(problem + hint)
+
+
+def _problem(where: Where, counts: Sequence[int], all_kinds: Sequence[Kinds]) -> str:
+    paths = sorted(where.fields)
+    if unknown := [spell_field(path) for path, count in zip(paths, counts, strict=True) if not count]:
+        return f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}"
+    found = dict(zip(paths, all_kinds, strict=True))
     for path, wanted in where.kinds:
         kinds = found[path] & ~Kinds.NULL
         if kinds and not kinds & wanted and Kinds.NULL not in wanted:
             name = spell_field(path)
-            raise UsageError(f"where: {name} is {kinds.spelled()}, never {wanted.spelled()}: no sample can match")
+            return f"where: {name} is {kinds.spelled()}, never {wanted.spelled()}: no sample can match"
+    return ""
 
 
 def _open(path: str, identity: bytes, samples: int, fields: int) -> _Evaluated:
@@ -210,56 +219,115 @@ def _build(
     file: BinaryIO, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]
 ) -> None:
     total, dtype = len(samples), _dtype(len(samples))
-    counts, kinds, survived, digest = [0] * len(where.fields), [Kinds(0)] * len(where.fields), 0, _hash(b"")
+    survived, digest = 0, _hash(b"")
     progress(0, total)
     file.write(bytes(HEADER.size))
-    if where.of_keys is not None:  # no other field is tested, and each sample has a key
-        counts, kinds = [total], [Kinds.TEXT if total else Kinds(0)]
-        evaluated = _by_keys(samples, where.of_keys)
-    else:
-        evaluated = _by_facts(samples, where, counts, kinds)
+    fields = _Fields(where)
+    evaluated = _by_facts(samples, fields) if where.of_keys is None else _by_keys(samples, fields, where.of_keys)
     for done, kept in evaluated:
         piece = kept.astype(dtype).tobytes()
         file.write(piece)
         digest.update(piece)
         survived += len(kept)
         progress(done, total)
-    piece = np.array(counts, _COUNT).tobytes()
+    piece = np.array(fields.counts, _COUNT).tobytes()
     file.write(piece)
     digest.update(piece)
-    tail = np.array([*map(int, kinds), samples.unmeasured], _COUNT).tobytes()
+    tail = np.array([*map(int, fields.kinds), samples.unmeasured], _COUNT).tobytes()
     file.write(tail + _hash(tail).digest())
     file.seek(0)
-    file.write(HEADER.pack(MAGIC, VERSION, len(counts), total, survived, identity, digest.digest()))
+    file.write(HEADER.pack(MAGIC, VERSION, len(fields.counts), total, survived, identity, digest.digest()))
 
 
-def _by_keys(samples: Filterable, of_keys: OfKeys) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield how many samples are evaluated, and the positions of those that were kept since."""
-    total = len(samples)
+class _Fields:
+    """The fields of an expression in samples that were looked at: how many have each, and the kinds of its values."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._paths = sorted(where.fields)
+        self._get = [getter(path) for path in self._paths]
+        self._matches = where.rest  # without lists of ids, that is all of it
+        self.counts = [0] * len(self._paths)
+        self.kinds = [Kinds(0)] * len(self._paths)
+
+    def matches(self, facts: Mapping[str, Any]) -> bool:
+        """Look at the facts of a sample about which keys do not decide. Returns whether it passes."""
+        for i, get in enumerate(self._get):
+            if found := kinds_of(get(facts)):
+                self.counts[i] += 1
+                self.kinds[i] |= found
+        return self._matches(facts)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the expression, if these are all samples; "" if nothing is."""
+        return _problem(self._where, self.counts, self.kinds)
+
+    def only_by_keys(self, total: int) -> None:
+        """Change the counts to those of an expression that looked at some of the samples: each has a key, and of other
+        fields is told whether any sample has them.
+        """
+        for i, path in enumerate(self._paths):
+            self.counts[i] = total if path == _KEY else int(self.counts[i] > 0)
+            self.kinds[i] |= Kinds.TEXT if path == _KEY and total else Kinds(0)
+
+
+def _by_keys(samples: Filterable, fields: _Fields, of_keys: OfKeys) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield how many samples are evaluated, and the positions of those that were kept since. Only samples are looked at
+    about which keys do not decide.
+    """
+    for first, (must, may) in _bounds(samples, of_keys):
+        passed = must.copy()
+        for start, stop in _runs(may & ~must):
+            passed[start:stop] = [*map(fields.matches, _records(samples, first + start, first + stop))]
+        yield first + len(passed), first + np.flatnonzero(passed)
+    fields.only_by_keys(len(samples))
+    if fields.problem:
+        _look_at_others(samples, fields, of_keys)
+        fields.only_by_keys(len(samples))
+
+
+def _look_at_others(samples: Filterable, fields: _Fields, of_keys: OfKeys) -> None:
+    """Look at the samples about which keys decided, until nothing is wrong with the expression."""
+    for first, (must, may) in _bounds(samples, of_keys):
+        for start, stop in _runs(must | ~may):
+            for facts in samples.records(first + start, first + stop):
+                fields.matches(facts)
+                if not fields.problem:
+                    return
+
+
+def _bounds(samples: Filterable, of_keys: OfKeys) -> Iterator[tuple[int, Bounds]]:
+    """Yield what keys say about the samples, batch by batch, each with the position of its first one."""
+    total, first = len(samples), 0
     steps = (samples.keys(start, min(start + _STEP_KEYS, total)) for start in range(0, total, _STEP_KEYS))
-    done = 0
     for keys in one_ahead(chain.from_iterable(steps)):
-        passed = of_keys(keys)
-        kept = done + np.flatnonzero(passed)
-        done += len(passed)
-        yield done, kept
+        yield first, of_keys(keys)
+        first += len(keys.lengths)
 
 
-def _by_facts(
-    samples: Filterable, where: Where, counts: list[int], kinds: list[Kinds]
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Like `_by_keys`. Adds to the number of samples that have each field, and to the kinds of its values."""
-    fields, total = [getter(path) for path in sorted(where.fields)], len(samples)
+def _runs(chosen: NDArray[np.bool_]) -> list[list[int]]:
+    """The begin and the end of each run of chosen places, of at most `_STEP_SAMPLES`."""
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)
+    return [
+        [start, min(start + _STEP_SAMPLES, stop)]
+        for begin, stop in edges.tolist()
+        for start in range(begin, stop, _STEP_SAMPLES)
+    ]
+
+
+def _by_facts(samples: Filterable, fields: _Fields) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Like `_by_keys`, for an expression that looks at all samples."""
+    total = len(samples)
     for start in range(0, total, _STEP_SAMPLES):
-        stop, kept = min(start + _STEP_SAMPLES, total), []
-        for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
-            for i, get in enumerate(fields):
-                if found := kinds_of(get(facts)):
-                    counts[i] += 1
-                    kinds[i] |= found
-            if where.matches(facts):
-                kept.append(position)
-        yield stop, np.array(kept, np.int64)
+        stop = min(start + _STEP_SAMPLES, total)
+        passed = np.array([*map(fields.matches, _records(samples, start, stop))], bool)
+        yield stop, start + np.flatnonzero(passed)
+
+
+def _records(samples: Filterable, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
+    """The facts of each sample in [start, stop). Raises ValueError if there are more or fewer."""
+    return (facts for _, facts in zip(range(start, stop), samples.records(start, stop), strict=True))
 
 
 def _make_directory(path: str) -> None:

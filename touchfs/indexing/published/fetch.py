@@ -19,6 +19,7 @@ from typing import NamedTuple
 from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError
 from touchfs.core.location import Location
 from touchfs.core.urls import shown
+from touchfs.dataset import counted
 from touchfs.indexing.interleaved import items_suffix
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import CATALOG_SUFFIX
@@ -94,6 +95,11 @@ def fetch_index(
         for file in listing.files
         if file.suffix in suffixes and (path := paths.get(file.path)) and file.version in versions[path]
     ]
+    unfit = set(shards) - {paths[file.path] for file in fitting if file.suffix == CATALOG_SUFFIX}
+    if named and unfit:
+        what = f"{counted(len(unfit), 'shard')} of {source.shown}, such as {os.path.basename(min(unfit))}"
+        advice = "write it again by `touchfs index --output` with these options"
+        log.warning("%s: its index does not fit %s: indexing; %s", shown(prefix), what, advice)
     targets = {file: index_path(paths[file.path], file.suffix) for file in fitting if file.digest}
     # Keys name their shards by whole paths, which are others if the data are in another place.
     if keys and listing.source == source.shown and not os.path.lexists(keys):
