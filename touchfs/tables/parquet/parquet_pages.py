@@ -259,16 +259,18 @@ def _hashed(name: str) -> str:
 
 def _read_head(file: ScratchSource) -> bytes | None:
     """What the file of a kept page begins with; None if it is damaged."""
-    if file.size < _HEAD.size:
+    stored = file.size
+    if stored < _HEAD.size:
         return None
     kind, batch, count, size = _HEAD.unpack(file.read(0, _HEAD.size))
     length = _HEAD.size + 2 * count * _PLACE.itemsize
-    if min(batch, count - 1, size) < 0 or file.size != length + (0 if kind == _DICTIONARY else size):
+    if min(batch, count - 1, size) < 0 or stored != length + (0 if kind == _DICTIONARY else size):
         return None
     head = file.read(0, length)
-    offsets, lengths = np.frombuffer(head, _PLACE, offset=_HEAD.size).reshape(2, -1)
-    low, longest = min(offsets.min(), lengths.min()), lengths.max()
-    return head if low >= 0 and longest <= size and (offsets <= size - lengths).all() else None
+    # As numbers without a sign, negative ones are too large.
+    offsets, lengths = np.frombuffer(head, _PLACE, offset=_HEAD.size).reshape(2, -1).view(np.uint64)
+    is_inside = (offsets <= size) & (lengths <= size - offsets)
+    return head if is_inside.all() else None
 
 
 class _StoredBytes:
