@@ -27,7 +27,7 @@ from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
 from touchfs.media.decoder.decode import DECODERS, LIBAV_FORMATS, decode_packet, open_decoder
 from touchfs.media.decoder.messages import Message
-from touchfs.media.decoder.mp4_index import IndexedPacket, read_index
+from touchfs.media.decoder.mp4_index import ExactReads, IndexedPacket, read_index
 from touchfs.media.decoder.request_content import RequestContent
 from touchfs.media.libav import open_media
 
@@ -109,7 +109,7 @@ def _few_frames(
     yield from first
     if len(first) == _ENDS:
         known = [(packet.pos, bytes(packet)) for packet in first]
-        if (frames := drive(read_frames(content.size, known, _skipped(first[0])), content)) is not None:
+        if (frames := drive(read_frames(content.size, known, _skipped(first[0])), ExactReads(content))) is not None:
             yield frames
             return
     yield from packets

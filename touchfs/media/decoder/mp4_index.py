@@ -70,7 +70,7 @@ class Packets(NamedTuple):
 def read_index(streams: list[Any], content: RequestContent) -> list[Packets] | None:
     """The packets of streams of libav, with times from any origin. None if libav and the tables do not know them."""
     with suppress(FormatError):
-        tables = drive(read_samples(content.size), _ExactReads(content))
+        tables = drive(read_samples(content.size), ExactReads(content))
         if tables is not None and all(0 < len(stream.index_entries) <= PACKETS_MAX for stream in streams):
             return [_packets(stream, tables.get(stream.id)) for stream in streams]
     return None
@@ -102,7 +102,7 @@ def _shifts(samples: ShownSamples, offsets: NDArray[np.int64]) -> NDArray[np.int
     return samples.shifts[found]
 
 
-class _ExactReads:
+class ExactReads:
     """The content as a source, whose reads are exact."""
 
     def __init__(self, content: RequestContent) -> None:
