@@ -71,6 +71,7 @@ def pages(text):
         for each in (row,)
     ]
     given = replace(listed[0], ids=text, but=text, also=text, given=[text], is_counting=True, where=text)
+    given = replace(given, compared=[(text, 1, "u")])
     wrong = SampleList(text, text, "stored", 0, 0, 1, 0, [], "", "", text, min(1, len(text)))
     return (
         OverviewPage(page, listed[0], True, 2),

@@ -3,21 +3,25 @@
 import io
 import json
 import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, islice
 from threading import Semaphore
 from time import monotonic
 from urllib.parse import quote
 
 import numpy as np
 import pytest
+from command import TOUCHFS
 from PIL import Image
 from served_pages import AtPort, page, tone, values
 from tars import write_tar
 from tree_servers import application_of, in_this_process, serving
 from waiting import wait_until
 
+from touchfs import node
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.explore.linked import ListQuery
 from touchfs.indexing import list_dataset, open_dataset
 from touchfs.pages import listing
@@ -212,12 +216,82 @@ def test_pages_link_to_what_was_given(given):
     assert {f"/-/samples?ids={name}" for name in ("back", "few", "many", "empty", "numbers")} < {*urls}
 
 
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """A server of twelve samples and of states, and the keys that each had seen."""
+    place = tmp_path_factory.mktemp("states")
+    data = os.fspath(write_tar(place / "d.tar", {f"{number:02}.txt": b"" for number in range(12)}))
+    write_tar(place / "other.tar", {"a.txt": b""})
+    keys, options = {}, []
+    for name, seed, taken, of in (
+        ("early", 7, 4, data),
+        ("late", 7, 9, data),
+        ("mixed", 8, 6, data),
+        ("whole", 7, 12, data),
+        ("other", 7, 1, os.fspath(place / "other.tar")),
+    ):
+        graph = node.LazyIndexedManifestIterator(DatasetSamples(open_dataset(of, in_place=True)), True, seed)
+        keys[name] = [sample.key for sample in islice(graph, taken)]
+        node.save_state(graph, place / name)
+        options += ["--state", f"{name}={place / name}"]
+    with serving(data, *options) as server:
+        wait_until(lambda: server.ask("/-/sample?key=00").status == 302)
+        yield server, keys
+
+
+def test_what_a_state_has_seen_is_a_list(seen):
+    server, keys = seen
+    for name in ("early", "late", "mixed", "whole"):
+        assert walked(server, f"/-/samples?ids={name}")[0] == keys[name]
+        assert walked(server, f"/-/samples?ids={name}&sort=stored")[0] == sorted(keys[name])
+    assert "@late has seen 9 of 12 samples of epoch 0" in page(server, "/-/samples?ids=late").text
+    refused = server.ask("/-/samples?ids=other")
+    assert (refused.status, b"the state @other cannot be shown: state was saved with length = 1" in refused.body) == (
+        400,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("one", "two"), [("late", "early"), ("early", "late"), ("late", "mixed")])
+def test_two_states_are_compared(seen, one, two):
+    """Each count leads to the samples that it counts."""
+    server, keys = seen
+    wanted = {
+        f"only @{one}": [key for key in keys[one] if key not in keys[two]],
+        f"only @{two}": [key for key in keys[two] if key not in keys[one]],
+        f"@{one} and @{two}": [key for key in keys[one] if key in keys[two]],
+    }
+    compared = values(server, f"/-/samples?ids={one}&but={two}")["compared"]
+    assert [words for words, _, _ in compared] == [*wanted]
+    for words, number, url in compared:
+        assert walked(server, "/" + url)[0] == wanted[words] and number == len(wanted[words])
+        assert f"{words}: {number}" in page(server, "/" + url).text
+    assert f"/-/samples?ids={one}&but={two}" in page(server, f"/-/samples?ids={one}").urls
+
+
+@pytest.mark.parametrize(
+    ("given_as", "line"),
+    [
+        ("state", "write NAME=FILE"),
+        ("a b=state", "write NAME=FILE"),
+        ("x=none", "none: no such file"),
+        ("x=data.tar", "data.tar: not JSON"),
+    ],
+)
+def test_a_state_that_is_none_is_one_line(tmp_path, given_as, line):
+    write_tar(tmp_path / "data.tar", {"a.txt": b""})
+    command = [TOUCHFS, "serve", "data.tar", "--http", "127.0.0.1:0", "--state", given_as]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (done.returncode != 0, done.stderr.count(b"\n")) == (True, 1) and line in done.stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("query", "line"),
     [
         ("ids=none", "there are back, few, many, empty, numbers"),
         ("ids=" + quote("<script>\n"), "no list of this name was given by --ids NAME=FILE"),
         ("ids=back&but=none", "no list of this name was given"),
+        ("ids=back&but=few&also=few", "leave out but or also"),
         ("ids=many", "@many has 10,001 ids, and a page lists at most 10,000: filter with key in @many"),
         ("ids=numbers", "@numbers has integers, and keys are texts"),
         ("ids=back&of=merged/max%3D1", "lists that were given are of samples"),

@@ -40,6 +40,13 @@ from touchfs.posix.threads import start_thread
 )
 @click.option("--open", "opens", is_flag=True, help="Open the dataset in the browser.")
 @ids_option()
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A state of `touchfs iterate --save-state`: pages list what it has seen, and compare two. Can be repeated.",
+)
 @dataset_options
 def command(
     source: str,
@@ -48,6 +55,7 @@ def command(
     answers: int,
     opens: bool,
     ids: tuple[str, ...],
+    states: tuple[str, ...],
     read_options: ReadOptions,
 ) -> None:
     """Serve a dataset over HTTP and WebDAV, read-only.
@@ -62,6 +70,7 @@ def command(
       curl http://127.0.0.1:8080/shards/
     """
     from touchfs.explore.served import compile_pages
+    from touchfs.pages.given import read_states
     from touchfs.select.ids.names import give
     from touchfs.serve.access import HttpAccess, parse_address, read_token
     from touchfs.serve.application import Application
@@ -73,11 +82,12 @@ def command(
     if token is None and not place.is_loopback:
         raise click.UsageError(f"--http {address}: other machines reach it, so it needs --token-file")
     give(ids)
+    seen = read_states(states)
     with progress_bar("indexing") as progress:
         dataset = open_listed(source, read_options, progress)
     if dataset.is_indexed and (problem := why_unservable(dataset)):
         raise SourceError(problem, path=source)
-    server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)), answers)
+    server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token), seen), answers)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     say(f"serving {shown(source)} at {server.url}")

@@ -72,7 +72,8 @@ class SampleList:
     that the time was over before there were enough. `following` and `previous` are URLs, or "". `problem` is what is
     wrong with the filter, `column` the place of that, from 0. `sources` are what lists can be of, `sorts` the facts
     that this one can be sorted by, and `fields` those that its filter can name. `ids`, `but` and `also` are as in a
-    `ListQuery`, `given` are their possible values, and `is_counting` says that some are still being looked up.
+    `ListQuery`, `given` are their possible values, and `is_counting` says that some are still being looked up. Where
+    two are compared, `compared` has the words, counts and URLs of what only one has, and both.
     """
 
     of: str
@@ -97,6 +98,7 @@ class SampleList:
     also: str = ""
     given: Sequence[str] = ()
     is_counting: bool = False
+    compared: Sequence[tuple[str, int, str]] = ()
 
     @property
     def query(self) -> ListQuery:
@@ -148,9 +150,9 @@ def url_of(path: str) -> str:
     return quote(os.fsencode(path))
 
 
-def list_url(of: str = "samples", where: str = "", ids: str = "") -> str:
+def list_url(of: str = "samples", where: str = "", ids: str = "", but: str = "", also: str = "") -> str:
     """The URL of a list in its own order."""
-    return ListQuery(of, where, "listed" if ids else "stored", ids=ids).url()
+    return ListQuery(of, where, "listed" if ids else "stored", 0, ids, but, also).url()
 
 
 def _asked(url: str, asked: dict[str, str | int]) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
 from touchfs.core.errors import SourceError, TouchfsError
+from touchfs.core.token import State
 from touchfs.dataset import Dataset
 from touchfs.explore.linked import ListQuery, SampleList
 from touchfs.explore.page import Page, Part
@@ -37,13 +38,13 @@ _log = logging.getLogger(__name__)
 class CountedDataset:
     """The overview of a dataset, for any number of threads."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, states: Mapping[str, State]) -> None:
         self.dataset = dataset
         self.title = title_of(dataset)
         self._lock = threading.Lock()
         self._known: tuple[Overview, Lists] | None = None
         self._has_all = False
-        self._given = GivenSamples()
+        self._given = GivenSamples(states)
         # For how many shards, the line about texts, and the cards.
         self._cards: tuple[int, Sequence[str], Sequence[Part]] = _UNFINISHED, (), ()
         self._done = threading.Event()
@@ -91,7 +92,8 @@ class CountedDataset:
             found = lists.page(query, 0 if begins_again else first, chosen and chosen.positions)
         remarks = [found.remark] if found.remark else []
         if chosen is not None:
-            found = replace(found, is_counting=chosen.is_unfinished)
+            compared = [(words, count, listed.url()) for words, count, listed in chosen.compared]
+            found = replace(found, is_counting=chosen.is_unfinished, compared=compared)
             remarks += chosen.remarks
         if begins_again:
             remarks.append("more shards are indexed now, so the search begins again")

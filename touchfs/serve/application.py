@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, TouchfsError
+from touchfs.core.token import State
 from touchfs.serve.access import HttpAccess
 from touchfs.serve.answer import HttpAnswer, Refusal, describe, refusal, text
 from touchfs.serve.directories import answer_listing
@@ -41,12 +42,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Application:
-    """Serves a tree to those who have access."""
+    """Serves a tree to those who have access. Pages compare what `states` have seen, by name."""
 
-    def __init__(self, tree: ServedTree, access: HttpAccess) -> None:
+    def __init__(self, tree: ServedTree, access: HttpAccess, states: Mapping[str, State] | None = None) -> None:
         self._served = tree
         self._access = access
-        self.explorer = Explorer(tree)
+        self.explorer = Explorer(tree, states or {})
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request."""

@@ -10,7 +10,7 @@ import logging
 import mimetypes
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from http import HTTPStatus
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlencode
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Memory
+from touchfs.core.token import State
 from touchfs.explore.linked import OWN, ErrorList, ListQuery, OverviewPage, SampleList, SamplePage, json_of
 from touchfs.explore.served import policy, served, static_files, static_place
 from touchfs.pages.counted import CountedDataset
@@ -65,10 +66,10 @@ def _is_html(media: str) -> bool:
 class Explorer:
     """The pages of a dataset, for any number of threads."""
 
-    def __init__(self, tree: ServedTree) -> None:
+    def __init__(self, tree: ServedTree, states: Mapping[str, State]) -> None:
         self._tree = tree
         self.pictures = Pictures(tree.dataset.limits)
-        self._counted = CountedDataset(tree.dataset)
+        self._counted = CountedDataset(tree.dataset, states)
         self.searches = Turns("searches are under way", SEARCHES, WAITING, WAIT_SECONDS)
 
     def answer(self, environ: dict[str, Any], is_gone: Callable[[], bool]) -> HttpAnswer:

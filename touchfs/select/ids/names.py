@@ -26,7 +26,7 @@ from touchfs.select.predicates import Kinds
 
 IDS_VARIABLE = "TOUCHFS_IDS"
 _FILE = re.compile(rf"(.+(?:{'|'.join(map(re.escape, READERS))}))(?::(.+))?", re.DOTALL)
-_NAME = re.compile(r"[\w-]+")
+NAME = re.compile(r"[\w-]+")
 # The column of a list that is given, if it names none: which field will be tested is not known yet.
 _FIELD = "key"
 _SUFFIXES = ", ".join(READERS)
@@ -109,7 +109,7 @@ def give(lists: Sequence[str]) -> None:
     given: dict[str, tuple[str, str | None, str]] = {}
     for each in lists:
         name, separator, file = each.partition("=")
-        if not separator or not _NAME.fullmatch(name):
+        if not separator or not NAME.fullmatch(name):
             raise UsageError(f"--ids {each}: write NAME=FILE, with a name of letters, digits, _ and -")
         if name in given:
             raise UsageError(f"--ids {each}: there are two lists of this name")
