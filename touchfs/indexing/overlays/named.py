@@ -19,7 +19,8 @@ from touchfs.core.names import OVERLAY_JSON, hex_digest
 from touchfs.core.urls import shown
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.registry.containers import plain_stem
-from touchfs.registry.find import FoundShard, find
+from touchfs.registry.find import find
+from touchfs.registry.found import FoundShard
 from touchfs.source.data import DATA, Look
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, Status
