@@ -16,7 +16,7 @@ from tars import write_tar
 from touchfs.core.errors import UsageError
 from touchfs.filesystem import TouchFileSystem
 from touchfs.filesystem.source import target_source
-from touchfs.source.remote import options
+from touchfs.source.remote import storage_options
 from touchfs.source.remote.storage_options import given_options
 
 FILES = {f"{name}.txt": name.encode() * 1000 for name in ("x", "y")}
@@ -25,7 +25,7 @@ FILES = {f"{name}.txt": name.encode() * 1000 for name in ("x", "y")}
 @pytest.fixture(autouse=True)
 def _scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    monkeypatch.setattr(options, "_given", {})  # these servers are gone when other tests name the same buckets
+    monkeypatch.setattr(storage_options, "_given", {})  # these servers are gone when other tests name the same buckets
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 import recordings
 import soundfile
 from numpy.typing import NDArray
+from tars import write_samples
 from test_segments_of_all_kinds import (
     KEYS,
     PCM,
@@ -28,7 +29,6 @@ from test_segments_of_all_kinds import (
     touch,
     tree_of,
     walk,
-    write_tar,
 )
 
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
@@ -233,7 +233,9 @@ def test_segments_of_audio_whose_length_no_header_has(tmp_path: Path, root: Path
     recording = recordings.make(tmp_path, name, 48000, 1, *coding)
     shutil.copy(recording, root)
     fields = {"audio_filepath": name, "segments": [{"start": 0.5, "end": 1.25, "text": "a"}, {"start": 1.5, "end": 2}]}
-    tar = write_tar(tmp_path / "0.tar", {"a": {name[2:]: recording.read_bytes(), "json": json.dumps(fields).encode()}})
+    tar = write_samples(
+        tmp_path / "0.tar", {"a": {name[2:]: recording.read_bytes(), "json": json.dumps(fields).encode()}}
+    )
     line = write_lines(tmp_path / "x.jsonl", [{"key": "a"} | fields])
     expected, shown = tree_of(tar), tree(line, root)
     assert walk(shown, "shards")[name] == recording.read_bytes()
@@ -257,7 +259,7 @@ def test_segments_of_audio_whose_length_no_header_has(tmp_path: Path, root: Path
 def test_slices_of_any_span(tmp_path: Path, root: Path, name: str) -> None:
     """They are the same as of the same file in a tar."""
     shutil.copy(recordings.make(tmp_path, "a.opus", 48000, 1, "-c:a", "libopus"), root)
-    tar = write_tar(tmp_path / "0.tar", {"k": {name.rpartition(".")[2]: (root / name).read_bytes()}})
+    tar = write_samples(tmp_path / "0.tar", {"k": {name.rpartition(".")[2]: (root / name).read_bytes()}})
     line = write_lines(tmp_path / "x.jsonl", [{"key": "k", "audio_filepath": name, "offset": 0.5}])
     expected, shown = tree_of(tar), tree(line, root)
     for span in ("all", "0.25-0.75", "1000s-5000s"):

@@ -41,7 +41,7 @@ class Search:
         """Yield the places of samples that pass, each with its position, until it is so late. It looks at one sample
         at least. `is_stored` says that positions are in stored order: then a filter by keys alone reads nothing else.
         """
-        if is_stored and self._where.of_keys is not None:
+        if is_stored and self._where.of_keys is not None and self._where.fields == {("key",)}:
             yield from self._by_keys(self._where.of_keys, order, total, until, clock)
             return
         for place, position in walk(order, total, self.place):
@@ -61,10 +61,12 @@ class Search:
         while self.place < total:
             first, end = self.place, min(self.place + step, total)
             positions = order(first, end)
-            passed = np.concatenate([*map(of_keys, self._samples.keys(positions))])
-            for place in np.flatnonzero(passed).tolist():
-                self.place = first + place + 1
-                yield first + place, int(positions[place])
+            must, may = map(np.concatenate, zip(*map(of_keys, self._samples.keys(positions)), strict=True))
+            for at in np.flatnonzero(may).tolist():
+                place, position = first + at, int(positions[at])
+                self.place = place + 1
+                if must[at] or any(map(self._where.rest, self._facts.records(position, position + 1))):
+                    yield place, position
             self.place, before, now = end, now, clock()
             if now >= until:
                 return
