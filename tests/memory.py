@@ -24,3 +24,18 @@ def peak(place: "os.PathLike[str]", *command: Any, **options: Any) -> tuple[subp
         done.returncode, kilobytes = json.load(file)
     os.unlink(notes)
     return done, kilobytes // 1024
+
+
+def growth(place: "os.PathLike[str]", imports: str, call: str) -> int:
+    """By how many KiB the peak of a process that works in `place` grows with a call."""
+    program = f"""if True:
+        import re
+        from pathlib import Path
+        {imports}
+        def peak():  # ru_maxrss begins with that of the parent
+            return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+        before = peak()
+        {call}
+        print(peak() - before)
+    """
+    return int(subprocess.run([sys.executable, "-c", program], cwd=place, capture_output=True, check=True).stdout)

@@ -6,8 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import tarfile
 from collections.abc import Sequence
 from decimal import Decimal
@@ -20,6 +18,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from killed import FORK
+from memory import growth
 from tars import write_tar
 
 from touchfs.bulk.convert.job import ConvertReport, convert
@@ -573,17 +572,7 @@ def test_memory_is_that_of_one_sample(tmp_path: Path) -> None:
     with TouchNetWriter(tmp_path / "t", {"video": np.dtype("u1")}) as writer:
         for _ in range(12):
             writer.add({"video": bytes(2**22)})
-    program = """if True:
-        import re
-        from pathlib import Path
-        from touchfs.bulk.convert.job import convert
-        from touchfs.bulk.convert.tar import TarTarget
-        def peak():  # ru_maxrss begins with that of the parent
-            return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-        before = peak()
-        convert("t", "out", TarTarget())
-        print(peak() - before)
-    """
-    grown = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True).stdout
+    imports = "from touchfs.bulk.convert.job import convert; from touchfs.bulk.convert.tar import TarTarget"
+    grown = growth(tmp_path, imports, 'convert("t", "out", TarTarget())')
     assert (tmp_path / "out/000000.tar").stat().st_size > 12 * 2**22
-    assert int(grown) < 4 * 2**12, "KiB"
+    assert grown < 4 * 2**12, "KiB"

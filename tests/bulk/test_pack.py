@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 from make_data import audio_and_metainfo, shards, tree, write_wav
+from memory import growth
 
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.core.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
@@ -230,19 +231,10 @@ def test_memory_is_that_of_one_sample(tmp_path: Path) -> None:
         (tmp_path / f"{i}.mp4").touch()
         os.truncate(tmp_path / f"{i}.mp4", 2**22)
     (tmp_path / "l.jsonl").write_text("".join(f'{{"video": "{i}.mp4"}}\n' for i in range(12)))
-    program = """if True:
-        import re
-        from pathlib import Path
-        from touchfs.bulk.pack.touchnet import pack_touch
-        def peak():  # ru_maxrss begins with that of the parent
-            return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-        before = peak()
-        pack_touch("l.jsonl", "out", datatypes="video+metainfo")
-        print(peak() - before)
-    """
-    grown = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True).stdout
+    imports = "from touchfs.bulk.pack.touchnet import pack_touch"
+    grown = growth(tmp_path, imports, 'pack_touch("l.jsonl", "out", datatypes="video+metainfo")')
     assert (tmp_path / "out/000000000/video.bin").stat().st_size == 12 * 2**22
-    assert int(grown) < 3 * 2**12, "KiB"
+    assert grown < 3 * 2**12, "KiB"
 
 
 def test_without_pyav(data: Path) -> None:

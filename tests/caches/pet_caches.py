@@ -1,6 +1,8 @@
 """Examples for tests of caches: those of which the golden fingerprints are, with random pixels."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,26 @@ PETS = Features(
         "cube": Array3D(shape=(2, 2, 3)),
     }
 )
+
+# Of 60 pets in shards of up to 40,000 bytes, as the original tool writes it.
+METADATA = {
+    "cache_format_version": 1,
+    "format": "arrow",
+    "layout": "arrow-shards",
+    "schema_fingerprint": "39cb9288bb800052",
+    "num_rows": 60,
+    "num_shards": 2,
+    "shard_row_counts": [30, 30],
+    "shard_filenames": ["shard-00000.arrow", "shard-00001.arrow"],
+    "shard_size_target_bytes": 40_000,
+}
+
+
+def change(place: Path, **members: Any) -> None:
+    """Other members of the metadata of a cache; None removes one."""
+    path = place / "_metadata.json"
+    changed = json.loads(path.read_text()) | members
+    path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
 
 
 def pet(i: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import threading
 
 import pyarrow as pa
 import pytest
-from caches.pet_caches import NAMES, PETS, pets, stored
+from caches.pet_caches import METADATA, NAMES, PETS, change, pets, stored
 
 from touchfs.backend import ArrowBackend, StorageBackend
 from touchfs.cache import (
@@ -47,13 +47,6 @@ def write(place, count=60, start=0, **options):
 def write_numbers(place, first, count=4000):
     rows = ((i, {"x": i}) for i in range(first, first + count))
     write_sharded_arrow_cache(rows, NUMBERS, place, batch_size=100, shard_size_bytes=8000)
-
-
-def change(place, **members):
-    """Other members of the metadata; None removes one."""
-    path = place / "_metadata.json"
-    changed = json.loads(path.read_text()) | members
-    path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
 
 
 @pytest.fixture
@@ -126,18 +119,7 @@ def test_a_cache_that_the_original_wrote(tmp_path):
                 part = [stored(i) for i in range(start, start + 10)]
                 arrays = [pa.array([row[name] for row in part], PETS[name].to_arrow_type()) for name in PETS]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
-    metadata = {
-        "cache_format_version": 1,
-        "format": "arrow",
-        "layout": "arrow-shards",
-        "schema_fingerprint": "39cb9288bb800052",
-        "num_rows": 60,
-        "num_shards": 2,
-        "shard_row_counts": [30, 30],
-        "shard_filenames": ["shard-00000.arrow", "shard-00001.arrow"],
-        "shard_size_target_bytes": 40000,
-    }
-    (place / "_metadata.json").write_text(json.dumps(metadata, indent=2))
+    (place / "_metadata.json").write_text(json.dumps(METADATA, indent=2))
     assert [open_cache(place, PETS).backend.get_row(i) for i in range(60)] == [stored(i) for i in range(60)]
     # We write the same files.
     ours = write(tmp_path / "ours")

@@ -1,14 +1,13 @@
 """Caches that are Lance datasets are opened: rows, and windows of frames of videos."""
 
 import itertools
-import json
 import shutil
 import subprocess
 import sys
 import threading
 
 import pytest
-from caches.pet_caches import PETS, pets, stored
+from caches.pet_caches import PETS, change, pets, stored
 from media.videos import VIDEOS, make
 
 from touchfs.backend import LanceBackend, LanceVideoFramesBackend
@@ -30,13 +29,6 @@ from touchfs.cache import (
 from touchfs.core.errors import NotFoundError
 
 FRAMES = Features({"video": Video(storage="frames"), "label": Value("int32")})
-
-
-def change(place, **members):
-    """Other members of the metadata; None removes one."""
-    path = place / "_metadata.json"
-    changed = json.loads(path.read_text()) | members
-    path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
 
 
 @pytest.fixture

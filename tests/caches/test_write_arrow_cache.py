@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
-from caches.pet_caches import PETS, pets, stored
+from caches.pet_caches import METADATA, PETS, pets, stored
 from checked_source import CheckedSource
 from memory import peak
 
@@ -52,17 +52,7 @@ def test_a_cache_as_the_original_writes_it(tmp_path):
     assert rows(tmp_path / "cache") == [stored(i) for i in range(60)]
     metadata = json.loads((tmp_path / "cache" / "_metadata.json").read_text())
     assert metadata.pop("features") == PETS.to_json()
-    assert metadata == {
-        "cache_format_version": 1,
-        "format": "arrow",
-        "layout": "arrow-shards",
-        "schema_fingerprint": "39cb9288bb800052",
-        "num_rows": 60,
-        "num_shards": 2,
-        "shard_row_counts": [30, 30],
-        "shard_filenames": ["shard-00000.arrow", "shard-00001.arrow"],
-        "shard_size_target_bytes": 40_000,
-    }
+    assert metadata == METADATA
     assert sorted(os.listdir(tmp_path / "cache")) == ["_metadata.json", *metadata["shard_filenames"]]
     assert (meta.cache_dir, meta.num_rows, meta.num_shards) == (tmp_path / "cache", 60, 2)
     assert (meta.shard_filenames, meta.shard_row_counts) == (metadata["shard_filenames"], [30, 30])

@@ -387,30 +387,6 @@ def test_planted_catalogs_crash_nobody(data, index, machine, seed):
         dataset_files(dataset)
 
 
-def test_a_pack_that_did_not_arrive_changes_nothing(data, machine, s3, monkeypatch):
-    upload(s3, data, "data/set1")
-    publish_index(open_dataset("s3://data/set1"), DEFAULT, published_beside(Location.of("s3://data/set1")))
-    before = s3.find("data/set1/.touchfs-index")
-    write_shard(data, 2, "other")
-    s3.pipe("data/set1/2.tar", (data / "2.tar").read_bytes())
-    dataset = open_dataset("s3://data/set1")
-
-    call = s3fs.S3FileSystem._call_s3
-
-    async def fail(client, method, *arguments, **options):
-        if method == "put_object":
-            raise OSError("the network is down")
-        return await call(client, method, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(s3fs.S3FileSystem, "_call_s3", fail)
-        with pytest.raises(SourceError, match=r"\.pack: cannot be written: the network is down"):
-            publish_index(dataset, DEFAULT, published_beside(Location.of("s3://data/set1")))
-    assert s3.find("data/set1/.touchfs-index") == before
-    machine()
-    assert open_counted("s3://data/set1")[1] == ["s3://data/set1/2.tar"]
-
-
 def failing(monkeypatch, error, part_of):
     """The client of S3 fails for a method and part of a key."""
     call = s3fs.S3FileSystem._call_s3
@@ -423,20 +399,28 @@ def failing(monkeypatch, error, part_of):
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", fail)
 
 
-def test_a_listing_that_did_not_arrive_leaves_the_index_from_before(data, machine, s3, monkeypatch):
-    upload(s3, data, "data/set4")
-    publish_index(open_dataset("s3://data/set4"), DEFAULT, published_beside(Location.of("s3://data/set4")))
-    before = s3.find("data/set4/.touchfs-index")
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ("", r"\.pack: cannot be written: the network is down"),
+        (".listing.json", r"listing\.json: .* down; the index there is still the one before"),
+    ],
+)
+def test_what_did_not_arrive_leaves_the_index_from_before(data, machine, s3, monkeypatch, part, why):
+    place = f"data/set{len(part)}"
+    upload(s3, data, place)
+    publish_index(open_dataset(f"s3://{place}"), DEFAULT, published_beside(Location.of(f"s3://{place}")))
+    before = s3.find(f"{place}/.touchfs-index")
     write_shard(data, 2, "other")
-    s3.pipe("data/set4/2.tar", (data / "2.tar").read_bytes())
-    dataset = open_dataset("s3://data/set4")
+    s3.pipe(f"{place}/2.tar", (data / "2.tar").read_bytes())
+    dataset = open_dataset(f"s3://{place}")
     with monkeypatch.context() as patch:
-        failing(patch, OSError("the network is down"), ("put_object", ".listing.json"))
-        with pytest.raises(SourceError, match=r"listing\.json: .* down; the index there is still the one before"):
-            publish_index(dataset, DEFAULT, published_beside(Location.of("s3://data/set4")))
-    assert s3.find("data/set4/.touchfs-index") == before, "no pack is left that nobody names"
+        failing(patch, OSError("the network is down"), ("put_object", part))
+        with pytest.raises(SourceError, match=why):
+            publish_index(dataset, DEFAULT, published_beside(Location.of(f"s3://{place}")))
+    assert s3.find(f"{place}/.touchfs-index") == before, "no pack is left that nobody names"
     machine()
-    assert open_counted("s3://data/set4")[1] == ["s3://data/set4/2.tar"]
+    assert open_counted(f"s3://{place}")[1] == [f"s3://{place}/2.tar"]
 
 
 @pytest.mark.parametrize("part", [("get_object", ".listing.json"), ("delete_object", ".pack")])

@@ -5,7 +5,6 @@ import io
 import numpy as np
 import pyarrow as pa
 import pytest
-from curator import Curator
 from interleaved_tars import make_image, make_tiff, make_wds_tar
 from item_rows import batch_of, contents, errors, image_row, ranges_of, text_row
 from items_http import serving
@@ -15,12 +14,6 @@ from touchfs.interleaved.items.batch import InterleavedBatch
 from touchfs.interleaved.items.materialize import materialize
 
 pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
-
-
-@pytest.fixture(scope="module")
-def curator():
-    with Curator() as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

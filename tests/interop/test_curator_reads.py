@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from curator import Curator, CuratorError
+from curator import CuratorError
 from interleaved_tars import WdsSample, make_image, make_wds_tar, mint_sample, random_sample
 from PIL import Image
 
@@ -33,12 +33,6 @@ from touchfs.interleaved.read.webdataset import InterleavedWebdatasetReader
 pytestmark = pytest.mark.variant  # the environment of Curator, whose import takes ten seconds
 
 SAMPLES = Path(__file__).parents[1] / "data" / "interleaved"
-
-
-@pytest.fixture(scope="module")
-def curator():
-    with Curator() as process:
-        yield process
 
 
 def read(reader, paths, **parameters):

@@ -12,7 +12,6 @@ import polars
 import pyarrow.parquet as parquet
 import pytest
 import webdataset
-from curator import Curator
 from interleaved_tars import make_image, make_wds_tar, mint_sample, random_sample
 from PIL import Image
 from written_items import image, item_batch, metadata, text
@@ -51,12 +50,6 @@ def tar(tmp_path):
 @pytest.fixture
 def table(tmp_path):
     return InterleavedParquetWriter(tmp_path / "parquet").write(item_batch(rows_of_samples()))
-
-
-@pytest.fixture(scope="module")
-def curator():
-    with Curator() as process:
-        yield process
 
 
 def check_fields(sample, number):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 import webdataset
-from lhotse import CutSet, Features, MonoCut, MultiCut, Recording, SupervisionSegment
+from interop.test_shar import features_of
+from lhotse import CutSet, MonoCut, MultiCut, Recording, SupervisionSegment
 from lhotse.array import Array
 from lhotse.audio import AudioSource
-from lhotse.features.io import MemoryRawWriter
 from lhotse.shar import SharWriter as LhotseSharWriter
 
 from touchfs.core.errors import FormatError
@@ -81,30 +81,10 @@ def cuts(recordings: list[Recording]) -> list[MonoCut]:
         if i == 5:
             cut = MonoCut(key, 0, 1.5, 0)
         if i == 0:
-            cut.features = features(recordings[0])
+            cut.features = features_of(recordings[0])
         cut.custom = {**(cut.custom or {}), "score": None if i == 1 else [i, {"shape": 0.5}]}
         made.append(cut)
     return made
-
-
-def features(recording: Recording) -> Features:
-    data = np.random.default_rng(1).normal(size=(50, 8)).astype("f4")
-    with MemoryRawWriter() as writer:
-        key = writer.write("ignored", data)
-    return Features(
-        recording_id=recording.id,
-        channels=0,
-        start=0,
-        duration=0.5,
-        type="fbank",
-        num_frames=50,
-        num_features=8,
-        frame_shift=0.01,
-        sampling_rate=RATE,
-        storage_type="memory_raw",
-        storage_path="",
-        storage_key=key,
-    )
 
 
 def contents(directory: Path) -> dict[str, bytes]:

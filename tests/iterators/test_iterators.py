@@ -51,11 +51,6 @@ def dataset(shards):
     return open_dataset(os.fspath(shards[0]), in_place=True)
 
 
-@pytest.fixture
-def iterators(store, dataset):
-    return Iterators(store, dataset)
-
-
 def opening(iterators, store):
     return OpenFiles(iterators, Opens(store, OpenTable(), os.getpid()))
 

@@ -25,11 +25,6 @@ def dataset(tmp_path_factory):
 
 
 @pytest.fixture
-def iterators(store, dataset):
-    return Iterators(store, dataset)
-
-
-@pytest.fixture
 def train(iterators):
     return iterators.create("train")
 

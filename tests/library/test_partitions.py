@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS, in_one_process
+from command import TOUCHFS
+from mount.mounts import touchfs as run
 from s3_server import s3_server
 
 import touchfs
@@ -98,10 +99,6 @@ def test_where_info_and_streams(source: str) -> None:
     assert sorted((sample.json() for sample in found), key=lambda row: row["x"]) == rows(source)
     for command in (["index", "--full"], ["verify"]):
         assert run(*command, source).returncode == 0
-
-
-def run(*command: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([TOUCHFS, *in_one_process(*map(str, command))], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "lance", "tar"])

@@ -3,14 +3,14 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import datasets
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import TOUCHFS, in_one_process
+from command import TOUCHFS
+from mount.mounts import touchfs as run
 from s3_server import s3_server
 from touchnet import write_speech
 
@@ -49,10 +49,6 @@ def write(root: Path, places: list[str]) -> str:
 
 def ids(source: str, split: str | None = None) -> list[str]:
     return [sample.json()["id"] for sample in touchfs.open(source, split=split)]
-
-
-def run(*command: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([TOUCHFS, *in_one_process(*map(str, command))], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

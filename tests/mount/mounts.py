@@ -199,6 +199,15 @@ def outcome(path: Path, read: Callable[[Path], bytes] = read_anew) -> bytes | st
         return errno.errorcode[error.errno or 0]
 
 
+def error_of(function: Callable[..., object], *arguments: Any) -> str:
+    """The name of the error of a call; "" if it has none."""
+    try:
+        function(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
 def indexers(mounted: Mount) -> list[int]:
     """The programs that decompress or index in the background."""
     found = []

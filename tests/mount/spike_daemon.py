@@ -4,7 +4,6 @@
 
     data/0000000 … data/0099999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
     slow-500                      `slow`, after 500 ms in a thread, or when STATE_DIR/go-on exists; and so on
-    .touchfs/next                 one open = one step of a counter, kept in SQLite
     .touchfs/late                 how many late replies there were
 
 SPIKE_ROWS in the environment says how many rows there are.
@@ -12,17 +11,13 @@ SPIKE_ROWS in the environment says how many rows there are.
 
 import errno
 import os
-import sqlite3
 import stat
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyfuse3
-import trio
 from touchfs_mount.control.handler import guarded
 from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.daemon.shared import Shared
@@ -43,7 +38,7 @@ from touchfs.tree.open_shards import WouldBlockError
 ROWS = int(os.environ.get("SPIKE_ROWS", "100000"))
 ROOT, DATA, LINK, FIRST_ROW = 1, 2, 3, 10
 FIRST_SLOW = FIRST_ROW + ROWS
-NEXT, LATE = 2, 3
+LATE = 2
 SLOW = b"slow\n"
 MOUNTED_AT = time.time_ns()
 
@@ -136,11 +131,8 @@ class SpikeAnswers:
 class SpikeControl:
     """What stands where the control directory does."""
 
-    def __init__(self, state: Path, shared: Shared, worker: Worker, refusals: Refusals) -> None:
+    def __init__(self, shared: Shared, worker: Worker, refusals: Refusals) -> None:
         self._shared, self._worker, self._refusals = shared, worker, refusals
-        self._store = sqlite3.connect(state, isolation_level=None, check_same_thread=False, timeout=30)
-        self._store.execute("PRAGMA synchronous=OFF")
-        self._lock = threading.Lock()
 
     @property
     def handlers(self):
@@ -149,13 +141,12 @@ class SpikeControl:
             "getattr": self._getattr,
             "open": self._open,
             "read": self._read,
-            "release": self._release,
             "flush": self._flush,
         }
         return {name: guarded(name, handle, self._worker, self._refusals) for name, handle in named.items()}
 
     def close(self) -> None:
-        self._store.close()
+        pass
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
@@ -165,57 +156,21 @@ class SpikeControl:
         return entry
 
     async def _lookup(self, parent, name, context):
-        if name not in (b"next", b"late"):
+        if name != b"late":
             raise pyfuse3.FUSEError(errno.ENOENT)
-        return self._attributes(NEXT if name == b"next" else LATE)
+        return self._attributes(LATE)
 
     async def _getattr(self, inode, context):
         return self._attributes(inode)
 
     async def _open(self, inode, flags, context):
-        handle = await trio.to_thread.run_sync(self._open_step) if inode == NEXT else inode
-        return pyfuse3.FileInfo(fh=handle, direct_io=True)
+        return pyfuse3.FileInfo(fh=inode, direct_io=True)
 
     async def _read(self, handle, offset, size):
-        if handle == LATE:
-            return b"%d\n" % sum(counters[LATE_REPLIES] for counters in self._shared.counters) if offset == 0 else b""
-        return (await trio.to_thread.run_sync(self._step, handle))[offset : offset + size]
+        return b"%d\n" % sum(counters[LATE_REPLIES] for counters in self._shared.counters) if offset == 0 else b""
 
     async def _flush(self, handle):
         raise pyfuse3.FUSEError(errno.ENOSYS)
-
-    async def _release(self, handle):
-        if handle >> 62:
-            await trio.to_thread.run_sync(self._release_step, handle)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One at a time in this process: on one connection a thread's statement holds up another one's commit."""
-        with self._lock:
-            self._store.execute("BEGIN IMMEDIATE")
-            yield self._store
-            self._store.execute("COMMIT")
-
-    def _open_step(self) -> int:
-        with self._transaction() as store:
-            return 1 << 62 | store.execute("INSERT INTO open (text) VALUES (NULL)").lastrowid
-
-    def _step(self, handle: int) -> bytes:
-        """The text of an open: made once, in one transaction with the step, and the same for every further read."""
-        identity = handle & (1 << 62) - 1
-        with self._transaction() as store:
-            row = store.execute("SELECT text FROM open WHERE id = ?", (identity,)).fetchone()
-            # A read that was sent twice may run after its open was released: nobody waits for it, and it must not step.
-            text = row[0] if row else ""
-            if text is None:
-                ((value,),) = store.execute("UPDATE counter SET value = value + 1 RETURNING value").fetchall()
-                text = f"{value}\n"
-                store.execute("UPDATE open SET text = ? WHERE id = ?", (text, identity))
-        return text.encode()
-
-    def _release_step(self, handle: int) -> None:
-        with self._transaction() as store:
-            store.execute("DELETE FROM open WHERE id = ?", (handle & (1 << 62) - 1,))
 
 
 class Spike:
@@ -226,20 +181,13 @@ class Spike:
         self._shared = shared
         self._place = place
         self.refusals = Refusals(RecentErrors())
-        # Closed before the fork: one that is only forgotten stays open until the garbage collector comes, in the
-        # zygote, where closing it would remove the log that the workers write.
-        with closing(sqlite3.connect(state, isolation_level=None)) as store:
-            store.execute("PRAGMA journal_mode=WAL")
-            store.execute("CREATE TABLE counter (value INTEGER)")
-            store.execute("INSERT INTO counter VALUES (0)")
-            store.execute("CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT)")
 
     def answers(self) -> tuple[SpikeAnswers, SpikeAnswers]:
-        link, go_on = self._place.link, self._state.with_name("go-on")
+        link, go_on = self._place.link, self._state / "go-on"
         return SpikeAnswers(link, go_on, waits=False), SpikeAnswers(link, go_on, waits=True)
 
     def control(self, worker: Worker) -> SpikeControl:
-        return SpikeControl(self._state, self._shared, worker, self.refusals)
+        return SpikeControl(self._shared, worker, self.refusals)
 
 
 if __name__ == "__main__":
@@ -250,5 +198,5 @@ if __name__ == "__main__":
     shared = Shared(int(workers))
     options = MountOptions(path, "spike", workers=int(workers), resend="no-resend" not in more)
     nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None, meanwhile=lambda: None)
-    spike = Spike(Path(state) / "spike.sqlite", shared, place)
+    spike = Spike(Path(state), shared, place)
     sys.exit(serve(spike, nothing_new, shared, options, place, lambda: print("ready", flush=True) or ""))

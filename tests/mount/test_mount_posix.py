@@ -5,7 +5,6 @@ kernel's own file system, with the same tree, says which error is right.
 """
 
 import ctypes
-import errno
 import fcntl
 import mmap
 import os
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mounts import Mount
+from mounts import Mount, error_of
 from tars import write_tar
 from wav_files import wav_of
 
@@ -115,24 +114,16 @@ OPEN_CALLS: dict[str, Callable[[int], object]] = {
 }
 
 
-def answer(call: Callable[..., object], *arguments: object) -> str:
-    try:
-        call(*arguments)
-    except OSError as error:
-        return errno.errorcode[error.errno or 0]
-    return "done"
-
-
 def answers(root: Path) -> dict[tuple[str, str], str]:
     file = root / FILE
     found = {
-        (name, kind): answer(call, Path(f"{root}/{path}") if kind != "file with a slash" else f"{root}/{path}", file)
+        (name, kind): error_of(call, Path(f"{root}/{path}") if kind != "file with a slash" else f"{root}/{path}", file)
         for name, call in CALLS.items()
         for kind, path in PATHS.items()
     }
     handle = os.open(file, os.O_RDONLY)
     try:
-        found |= {(name, "open file"): answer(call, handle) for name, call in OPEN_CALLS.items()}
+        found |= {(name, "open file"): error_of(call, handle) for name, call in OPEN_CALLS.items()}
     finally:
         os.close(handle)
     return found

@@ -1,6 +1,5 @@
 """A request that ends the worker that answers it, or hangs there, ends no other one; and no other request fails."""
 
-import errno
 import json
 import os
 import random
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mount_numbers import numbers_of
-from mounts import WAYS, Mount, is_waiting, ways
+from mounts import WAYS, Mount, error_of, is_waiting, ways
 from slow import Slow, readers, slow
 from touchfs_mount.requests.strikes import DEATHS
 from waiting import wait_until
@@ -87,14 +86,6 @@ def fatal(lethal, tmp_path) -> Iterator[Callable[..., FatalMount]]:
     yield make
     for each in mounts:
         each.end()
-
-
-def error_of(act: Callable[[], object]) -> str:
-    try:
-        act()
-    except OSError as error:
-        return errno.errorcode[error.errno or 0]
-    return ""
 
 
 def test_a_control_request_that_kills_is_refused_and_told(fatal):

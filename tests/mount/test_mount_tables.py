@@ -2,7 +2,9 @@
 
 import json
 import os
+import random
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -10,11 +12,15 @@ import pyarrow as pa
 import pytest
 from arrow_tables import JPG, PNG, pictures, write_arrow, write_cache
 from mounts import touchfs
+from parquet_tables import write_parquet
 from touchfs_mount.requests.access import read_source_modes
 
+import touchfs as library
 from touchfs.indexing import open_dataset
 
 ROWS = 120
+# Of the first files of the rows with pictures
+ENDS = ["jpeg", "jpg", "json", "json", "gif", "jpg", "jpg"]
 
 
 def wide() -> pa.Table:
@@ -31,22 +37,39 @@ def wide() -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("form", ["file", "file-zstd", pytest.param("stream", marks=pytest.mark.variant)])
-def test_rows_are_directories_of_files(mount, tmp_path, form):
+@pytest.mark.parametrize(
+    ("write", "form"),
+    [
+        (write_arrow, "file"),
+        (write_arrow, "file-zstd"),
+        (write_parquet, "snappy"),
+        (write_parquet, "plain"),
+        pytest.param(write_arrow, "stream", marks=pytest.mark.variant),
+        pytest.param(write_parquet, "zstd", marks=pytest.mark.variant),
+    ],
+)
+def test_rows_are_directories_of_files(mount, tmp_path, write, form):
     table = wide()
-    top = mount(write_arrow(tmp_path / "t.arrow", table, form, 64)).path
+    top = mount(write(tmp_path / f"t.{write.__name__.removeprefix('write_')}", table, form, 64)).path
     assert sorted(os.listdir(top)) == [".touchfs", "by-label", "columns", "manifests", "shards"]
     shard = top / "shards" / "t"
     assert sorted(os.listdir(shard)) == [f"{i:08d}" for i in range(ROWS)]
-    for i, row in enumerate(table.to_pylist()):
+
+    def check(i: int, row: dict) -> None:
+        above = shard / f"{i:08d}"
         names = {"vector.npy", "row.json"} | ({"image.png"} if row["image"] is not None else set())
-        assert set(os.listdir(shard / f"{i:08d}")) == names
+        assert set(os.listdir(above)) == names
         if row["image"] is not None:
-            assert (shard / f"{i:08d}" / "image.png").read_bytes() == row["image"]
-        assert np.load(shard / f"{i:08d}" / "vector.npy").tolist() == row["vector"]
-        text = (shard / f"{i:08d}" / "row.json").read_bytes()
+            assert (above / "image.png").stat().st_size == len(row["image"])
+            assert (above / "image.png").read_bytes() == row["image"]
+        assert np.load(above / "vector.npy").tolist() == row["vector"]
+        text = (above / "row.json").read_bytes()
         assert json.loads(text) == {name: row[name] for name in ("n", "label", "text")}
-        assert os.stat(shard / f"{i:08d}" / "row.json").st_size == len(text)
+        assert (above / "row.json").stat().st_size == len(text)
+
+    rows = [*enumerate(table.to_pylist())]
+    with ThreadPoolExecutor(8) as threads:
+        [*threads.map(lambda each: check(*each), random.Random(0).sample(rows, ROWS))]
     with pytest.raises(FileNotFoundError):
         (shard / "00000007" / "image.png").read_bytes()
     columns = top / "columns" / "t"
@@ -57,10 +80,14 @@ def test_rows_are_directories_of_files(mount, tmp_path, form):
     assert [json.loads(line) for line in lines] == table["text"].to_pylist()
 
 
-def test_the_commands_and_iterators_know_tables(mount, tmp_path):
-    source = write_cache(tmp_path / "cache", [pictures(("id", pa.array([f"k{i}" for i in range(7)])))])
+@pytest.mark.parametrize("kind", ["Arrow", "Parquet"])
+def test_the_commands_and_iterators_know_tables(mount, tmp_path, kind):
+    table = pictures(("id", pa.array([f"k{i}" for i in range(7)])))
+    is_cache = kind == "Arrow"
+    source = write_cache(tmp_path / "cache", [table]) if is_cache else write_parquet(tmp_path / "t.parquet", table)
     top = mount(source).path
-    shard = top / "shards" / "shard-00000"
+    name = "shard-00000" if is_cache else "t"
+    shard = top / "shards" / name
     assert (shard / "k0.jpeg").read_bytes() == JPG == (top / "by-key" / "k0.jpeg").read_bytes()
     assert os.getxattr(shard / "k0.json", "user.touchfs.key") == b"k0"
     spec = json.dumps({"where": 'label == 1 or text == "one"'})
@@ -68,13 +95,18 @@ def test_the_commands_and_iterators_know_tables(mount, tmp_path):
     assert made.returncode == 0, made.stderr
     next_file = top / ".touchfs" / "iterators" / "some" / "next"
     found = [next_file.read_text().strip() for _ in range(3)]
-    assert found == [str(shard / name) for name in ("k0.jpeg", "k1.jpg", "k4.gif")]
-    for name, text in (("ls", "k0.jpeg"), ("cat", '"label": 0'), ("stat", "k0")):
-        done = touchfs(name, f"{source}:shards/shard-00000" + ("" if name == "ls" else "/k0.json"))
+    assert found == [str(shard / file) for file in ("k0.jpeg", "k1.jpg", "k4.gif")]
+    for command, text in (("ls", "k0.jpeg"), ("cat", '"label": 0'), ("stat", "k0")):
+        done = touchfs(command, f"{source}:shards/{name}" + ("" if command == "ls" else "/k0.json"))
         assert done.returncode == 0 and text in done.stdout, done
+    done = touchfs("iterate", source, "--shuffle", 7)
+    assert sorted(done.stdout.split()) == [f"shards/{name}/k{i}.{end}" for i, end in enumerate(ENDS)]
     done = touchfs("info", source)
     assert "image (struct<bytes: binary, path: utf8>), label (int64), text (utf8), id (utf8)" in done.stdout
-    assert json.loads(touchfs("info", source, "--json").stdout)["columns"]["label"] == "int64"
+    told = json.loads(touchfs("info", source, "--json").stdout)
+    assert (told["kind"], told["columns"]["label"]) == (kind, "int64")
+    opened = library.open(str(source))
+    assert opened[0]["jpeg"] == JPG and [each.key for each in opened.where("label == 0")] == ["k0", "k5"]
     done = touchfs("convert", source, tmp_path / "tars", "--to", "tar")
     assert done.returncode == 0, done.stderr
     again = touchfs("ls", f"{tmp_path / 'tars'}:shards/000000")
@@ -98,14 +130,14 @@ def test_layout_and_key_are_options(mount, tmp_path):
     assert sorted(os.listdir(top / "shards" / "t")) == list("abcdefg")
 
 
-BY_LABEL = {("flat", "file"), ("flat", "cache"), ("nested", "hf")}
+BY_LABEL = {("flat", "file"), ("flat", "cache"), ("nested", "hf"), ("flat", "parquet"), ("nested", "parquet")}
 
 
 @pytest.mark.parametrize(
     ("layout", "name"),
     [
         pytest.param(*each, marks=[] if each in BY_LABEL else [pytest.mark.variant])
-        for each in product(("flat", "nested"), ("file", "hf", "cache"))
+        for each in product(("flat", "nested"), ("file", "hf", "cache", "parquet"))
     ],
 )
 def test_rows_by_their_labels(mount, tmp_path, layout, name):
@@ -119,6 +151,7 @@ def test_rows_by_their_labels(mount, tmp_path, layout, name):
     sources = {
         "file": (write_arrow(tmp_path / "t.arrow", pictures()), ["--features", tmp_path / "features.json"]),
         "hf": (write_arrow(tmp_path / "hf" / "t.arrow", declared), []),
+        "parquet": (write_parquet(tmp_path / "t.parquet", declared), []),
         "cache": (write_cache(tmp_path / "cache", [pictures()], features=features), []),
     }
     source, options = sources[name]

@@ -10,8 +10,7 @@ import pytest
 from touchfs.core.errors import FormatError, NotFoundError
 from touchfs.core.location import Location
 from touchfs.indexing import open_dataset
-from touchfs.registry.directory.walk import DEPTH_MAX
-from touchfs.registry.find import find
+from touchfs.registry.find import DEPTH_MAX, find
 
 STATE = json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_fingerprint": "0"})
 INFO = json.dumps({"splits": {"train": {"name": "train", "dataset_name": "talks"}, "test": {"name": "test"}}})

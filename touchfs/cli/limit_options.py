@@ -1,4 +1,4 @@
-"""Options for limits, and the type of sizes."""
+"""Options for limits, and the types of sizes and of seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from touchfs.cli.command import limit_option
-from touchfs.cli.seconds import Seconds
 from touchfs.core.errors import UsageError
 from touchfs.limits import LIMITS, Limits, parse_size
+
+# 23 days: poll(2) takes at most 2**31 milliseconds.
+SECONDS_MAX = 2_000_000
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
@@ -31,6 +33,17 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         if size < self._minimum:
             self.fail(f"{value!r} is less than {self._minimum}", parameter, context)
         return size
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds that one can wait: from a minimum to `SECONDS_MAX`."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        """The number. Fails with a usage error."""
+        seconds: float = super().convert(value, parameter, context)
+        if not seconds <= SECONDS_MAX:  # NaN is in any range
+            self.fail(f"{value!r} is no number of seconds up to {SECONDS_MAX:,}", parameter, context)
+        return seconds
 
 
 def _shown_size(size: int) -> str:

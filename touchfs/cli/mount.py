@@ -13,11 +13,11 @@ from touchfs.cli.command import options_in, state_option
 from touchfs.cli.dataset_argument import PATH, datasets_argument
 from touchfs.cli.dataset_options import ReadOptions, dataset_options, ids_option
 from touchfs.cli.importing import imports
+from touchfs.cli.limit_options import Seconds
 from touchfs.cli.mount_options import MountCommand, complete_words
 from touchfs.cli.mounted_dataset import BACKGROUND, TOUCH, WAIT, open_mounted
 from touchfs.cli.mounted_image import AUTO, ONLY, mount_image
 from touchfs.cli.remote_options import parse_rate
-from touchfs.cli.seconds import Seconds
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import announce, exit_at_once, log_to_stderr
 from touchfs.core.errors import MountError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from touchfs.cli.seconds import Seconds
+from touchfs.cli.limit_options import Seconds
 from touchfs.cli.status import counts
 from touchfs.cli.terminal import say
 from touchfs.core.errors import FormatError, MountError

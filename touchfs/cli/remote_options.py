@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from touchfs.cli.command import remote_option
-from touchfs.cli.seconds import Seconds
+from touchfs.cli.limit_options import Seconds
 from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
 from touchfs.indexing.published.fetch import INDEX_VARIABLE

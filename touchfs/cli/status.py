@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from touchfs.cli.seconds import Seconds
+from touchfs.cli.limit_options import Seconds
 from touchfs.cli.terminal import json_option, say, say_rows
 from touchfs.dataset import counted
 

@@ -20,8 +20,7 @@ from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.posix.threads import start_thread
 from touchfs.registry.directory.left_out import LeftOutFiles
-from touchfs.registry.directory.walk import walk
-from touchfs.registry.find import directory_kind
+from touchfs.registry.find import directory_kind, walk
 from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import FileType, Store
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
@@ -64,7 +64,6 @@ from touchfs.registry.directory.members import (
 )
 from touchfs.registry.directory.other_formats import describe, describe_name, is_loose, read_head
 from touchfs.registry.directory.own_list import OwnList, cache_list, read_own_list
-from touchfs.registry.directory.walk import subdirectories, walk
 from touchfs.registry.found import Found, FoundShard, described
 from touchfs.registry.open import container_at
 from touchfs.shard.single import LISTS, MANIFEST, OTHER_LISTS, RECORDINGS, SEGMENTS, TAR_OF_NEMO
@@ -78,6 +77,8 @@ if TYPE_CHECKING:
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
 SKIPPED_NAME = "skipped.jsonl"
+# Deeper directories, and more of them, are a mistake: a link into the whole disk, or pages that a server makes up.
+DEPTH_MAX, DIRECTORIES_MAX = 32, 100_000
 _NO_SHARD = "not a shard"
 _A_KALDI_DIRECTORY = "a Kaldi data directory"
 # NeMo's, beside its manifest of all tars.
@@ -138,6 +139,34 @@ def find(
 def find_shards(source: str, *, locations: Sequence[str] = (), split: str | None = None) -> list[str]:
     """The paths of the shards that `find` finds at what a user names. Raises UsageError for a URL with a user."""
     return [shard.path for shard in find(Location.parse(source), locations=locations, split=split).shards]
+
+
+def walk(
+    directory: str, store: Store, seen: set[str], left_out: LeftOutFiles, depth: int = 0
+) -> Iterator[tuple[str, Sequence[StoredEntry], list[str]]]:
+    """Yield a directory and all below it that may have shards: its path, its entries, and the paths of the directories
+    that follow, which the caller may shorten. None is entered twice: the real paths of those that were are in `seen`.
+    """
+    real = Location.of(directory).resolved
+    # A link beside what it leads to is a shard of its own, unless it leads to where we come from.
+    if real in seen and (depth != 1 or real == Location.of(os.path.dirname(directory)).resolved):
+        left_out.add(directory, "another link to a directory that is here")
+        return
+    if depth > DEPTH_MAX:
+        left_out.add(directory, f"over {DEPTH_MAX} directories deep: name it")
+        return
+    if len(seen) == DIRECTORIES_MAX:
+        raise FormatError(f"has over {DIRECTORIES_MAX:,} directories: name one of them", path=directory)
+    seen.add(real)
+    try:
+        entries = store.list(directory)
+    except (NotFoundError, SourceError) as error:
+        left_out.add(directory, error.message)
+        return
+    below = _subdirectories(directory, entries)
+    yield directory, entries, below
+    for path in below:
+        yield from walk(path, store, seen, left_out, depth + 1)
 
 
 @dataclass(slots=True)
@@ -323,7 +352,7 @@ class _Search:
         paths = {os.path.join(directory, entry.name): entry for entry in entries if entry.name[0] != "."}
         silent = [path for path in paths if path in self.silent]
         there = [entry for path, entry in paths.items() if path not in self.silent]
-        below = [path for path in subdirectories(directory, there) if not _repeats(path, names)]
+        below = [path for path in _subdirectories(directory, there) if not _repeats(path, names)]
         return self._files(directory, there), sorted([*silent, *below]), False
 
     def _files(self, directory: str, entries: Sequence[StoredEntry]) -> list[FoundShard]:
@@ -436,6 +465,11 @@ def directory_kind(path: str, entries: Sequence[StoredEntry]) -> Container | Non
 def _repeats(path: str, names: Collection[str]) -> bool:
     """True for a directory whose files repeat the manifest that is with it in `names`: a part for each tar."""
     return MANIFEST in names and os.path.basename(path) == _MANIFESTS
+
+
+def _subdirectories(directory: str, entries: Iterable[StoredEntry]) -> list[str]:
+    """The paths of the directories in one with these entries, sorted, but hidden ones."""
+    return sorted(os.path.join(directory, each.name) for each in entries if each.name[0] != "." and each.is_dir())
 
 
 def _single(path: str, store: Store) -> Container | None:
