@@ -94,7 +94,7 @@ class BatchLoader:
         else:
             dataset = NodeIterableDataset(with_part(self._graph, batches))
             dataset.set_epoch(self._epoch)
-        for batch in _telling_errors(DataLoader(dataset, **self._options)):
+        for batch in _with_plain_errors(DataLoader(dataset, **self._options)):
             self._position = min(self._position + self.batches.size, size)
             if not self._of_units:
                 yield batch
@@ -141,9 +141,10 @@ class BatchLoader:
         for name, here in (("order", self._order), ("tail", self.batches.tail)):
             if saved.get(name) != here:
                 remedy = ""
-                kinds = {"length": "shards were added or removed", "weights": "weights changed"}
-                if name == "order" and (which := [*filter(self._node.goes_on_with_other, kinds)]):
-                    remedy = f"; if only {' or '.join(map(kinds.__getitem__, which))}, {EXTEND} goes on"
+                if name == "order" and self._node.can_grow:
+                    remedy = f"; if only shards were added or removed, {EXTEND} goes on"
+                elif name == "order" and self._node.goes_on_with_other("weights"):
+                    remedy = f"; if only weights changed, {EXTEND} goes on"
                 raise UsageError(
                     f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}{remedy}"
                 )
@@ -152,10 +153,10 @@ class BatchLoader:
                 f"the state is of global batches of {before}, which go on in {self.batches.size}", stacklevel=2
             )
         epoch = saved.integer("epoch")
-        self._node.recall(saved)
         stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
         self._node.left_of(epoch, read_stages(Saved({"stages": stages})))  # or refuse it here
         position = saved.integer("position", self._size(epoch, stages))
+        self._node.recall(saved)
         self._epoch, self._position, self._stages = epoch, position, stages
         self._has_begun, self._untaken = False, 0
 
@@ -164,7 +165,7 @@ class BatchLoader:
         return size_after(self._node.order_of(epoch).size, read_stages(Saved({"stages": stages})))
 
     def _extended(self, saved: Saved) -> Saved:
-        before: State = {
+        before = {
             "node": kind_of(self._node),
             "config": saved.child("order").fields(),
             "epoch": saved.integer("epoch"),
@@ -172,13 +173,12 @@ class BatchLoader:
             "partition": None,
             "stages": saved.fields().get("stages", []),
         }
-        before |= {name: saved.get(name) for name in ("since", "taken") if saved.has(name)}
         after = self._node.extended(Saved(before))
         if after == before:
             return saved
         warnings.warn(say_growth({"state": after}), stacklevel=3)
-        fields: State = {name: after[name] for name in ("position", "stages", "since") if name in after}
-        return Saved({**saved.fields(), "order": after["config"], **fields})
+        fields = {"order": after["config"], "position": after["position"], "stages": after["stages"]}
+        return Saved({**saved.fields(), **fields})
 
 
 class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
@@ -205,7 +205,7 @@ class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
             super().__init__(self._dataset, batch_size, num_workers=num_workers, collate_fn=collate, **options)
 
     def __iter__(self) -> Iterator[Any]:
-        return _telling_errors(super().__iter__())
+        return _with_plain_errors(super().__iter__())
 
     def load_state_dict(self, state_dict: State, extend: bool = False) -> None:
         """Make the next pass go on where `state_dict` was taken. It raises UsageError for a state of another set.
@@ -283,17 +283,17 @@ def loader(
     return ItemLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
 
 
-def _telling_errors(batches: Iterable[Any]) -> Iterator[Any]:
+def _with_plain_errors(batches: Iterable[Any]) -> Iterator[Any]:
     """Yield batches. PyTorch makes an error of a worker again with its whole traceback as the message: of ours, raise
     one with the message that it had there, and its notes.
     """
     try:
         yield from batches
     except TouchfsError as error:
-        _, *told = re.split(rf"^[\w.]+\.{type(error).__name__}: ", error.message, flags=re.MULTILINE)
-        if not told or not error.message.startswith("Caught "):
+        _, *messages = re.split(rf"^[\w.]+\.{type(error).__name__}: ", error.message, flags=re.MULTILINE)
+        if not messages or not error.message.startswith("Caught "):
             raise
-        raise type(error)("; ".join(told[-1].splitlines())) from None
+        raise type(error)("; ".join(messages[-1].splitlines())) from None
 
 
 def _collated_each(collate: Collate, items: list[Any]) -> list[Any]:

@@ -50,6 +50,7 @@ class RemoteBlocks:
         self._touched: dict[int, int] = {}
 
     def block(self, number: int) -> FilePiece:
+        """A block of the file."""
         return FilePiece(self._prefix, BLOCK, number)
 
     def forms(self, number: int) -> list[list[FilePiece]]:
@@ -128,7 +129,7 @@ class RemoteBlocks:
         """The parts of a read in one block, from the block itself or from small pieces of it."""
         block = self.block(number)
         begin, end = first - block.start, last - block.start
-        if number not in self._touched and FLIGHTS.find(block) is not None:  # before it is looked for on the disk
+        if TURNOVER.is_dense and FLIGHTS.find(block) is not None:  # no part of it is looked for on the disk
             return [_Part(block, begin, end, None)]
         whole = _Part(block, begin, end, KEPT.read(block, begin, end))
         if whole.data is not None:
