@@ -181,21 +181,15 @@ def test_samples_chosen_by_position_are_refused(place):
         touchfs.open(place).take(10).load_state_dict(state, extend=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("is_filtered", [False, True])
-def test_a_set_that_has_gone_on_makes_loaders(place, workers, is_filtered):
-    def keys():
-        keys = touchfs.open(place).shuffle(7).map(key_of)
-        return keys.filter(bool) if is_filtered else keys
-
-    ds = keys()
-    came = [*islice(ds, 5)]
+def test_a_set_that_has_gone_on_makes_loaders(place):
+    ds = touchfs.open(place).shuffle(7)
+    came = [sample.key for sample in islice(ds, 5)]
     state = ds.state_dict()
     write(place, "a")
-    ds = keys()
+    ds = touchfs.open(place).shuffle(7)
     with pytest.warns(UserWarning):
         ds.load_state_dict(state, extend=True)
-    came += chain.from_iterable(ds.loader(4, num_workers=workers, collate_fn=list))
+    came += [sample.key for batch in ds.loader(4, collate_fn=list) for sample in batch]
     assert sorted(came) == sorted(key_set("m", "n", "o", "a"))
 
 
