@@ -178,3 +178,31 @@ def test_rows_that_a_shard_stores_are_no_rows_of_the_overlay(shards, overlay, to
     for _ in range(2):
         told = touchfs("info", "--overlay", overlay, tmp_path / "out").stdout.decode()
         assert "quality (snr, tags): 0 keys matched, 2 keys of no sample, 10 samples without a row\n" in told
+
+
+@pytest.mark.parametrize("kind", ["arrow", "lance", "parquet"])
+def test_a_table_gets_the_columns_as_they_are(touchfs, tmp_path, kind):
+    """With their types, after its own, of which none changes."""
+    for name, keys in (("0", ["a", "b"]), ("1", ["c", "d"])):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"key": keys, "n": [1, 2]}), tmp_path / f"in/{name}.parquet")
+    rows = [
+        {"key": "b", "score": 1, "tags": [], "n": 9, "odd": 1},
+        {"key": "d", "score": "NaN", "tags": ["x"], "odd": "x", "new\nline": True},
+        {"key": "c", "score": 0.5},
+    ]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = "--overlay", tmp_path / "o.jsonl", "--to", kind
+    done = touchfs("convert", *given, tmp_path / "in", tmp_path / "out")
+    assert done.returncode == 0, done
+    table = touchfs_library.open(tmp_path / "out").to_arrow(["key", "n", "score", "tags", "odd", "new\nline"])
+    assert str(table.schema.field("score").type) == "double" and "list<" in str(table.schema.field("tags").type)
+    found = table.to_pylist()
+    assert [row["n"] for row in found] == [1, 2, 1, 2]
+    assert [str(row["score"]) for row in found] == ["None", "1.0", "0.5", "nan"]
+    assert [row["tags"] for row in found] == [None, [], None, ["x"]]
+    assert [row["odd"] for row in found] == [None, "1", None, "x"]
+    assert [row["new\nline"] for row in found] == [None, None, None, True]
+    chosen = "--where", "score < 1", "--take", "1"
+    assert touchfs("convert", *given, *chosen, tmp_path / "in", tmp_path / "one").returncode == 0
+    assert [sample.key for sample in touchfs_library.open(tmp_path / "one").where("score == 0.5")] == ["c"]

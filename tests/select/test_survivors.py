@@ -321,6 +321,18 @@ def test_those_used_last_are_kept(tmp_path: Path) -> None:
     assert samples.looked == 0
 
 
+def test_a_fact_that_no_sample_has_is_not_what_to_name_instead(tmp_path: Path) -> None:
+    for text in ('text contains "a"', "characters > 3 and n > 1"):
+        with pytest.raises(UsageError) as refused:
+            found(numbered(3), text, tmp_path)
+        said, suggested = str(refused.value).split(": name one of the .json, or ")
+        assert said.endswith(", as this dataset has no text")
+        assert not {"text", "characters"} & {*suggested.split(", ")} and "duration" in suggested
+    with pytest.raises(UsageError) as refused:
+        found(numbered(3), "rate > 1", tmp_path)
+    assert "no text" not in str(refused.value) and " rate," not in str(refused.value)
+
+
 @pytest.fixture
 def in_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A test for the keys 10 to 19 of 100."""

@@ -62,11 +62,12 @@ _STEP_SAMPLES = 1 << 12
 # And keys that are looked up together: 30 MB of them.
 _STEP_KEYS = 1 << 19
 _KEPT = 100
-# The fields that a sample may have besides those of its .json.
 _KEY: Path = ("key",)
+# The fields that a sample may have besides those of its .json. If it has a text, it has both of `_OF_TEXTS`.
+_OF_TEXTS = ("text", "characters")
 _FIELDS = (
-    "key, shard, ordinal, segment, segments, size.EXT, text, characters, duration, rate, channels, coding or a text "
-    "file as cls"
+    *("key", "shard", "ordinal", "segment", "segments", "size.EXT"),
+    *(*_OF_TEXTS, "duration", "rate", "channels", "coding"),
 )
 
 
@@ -166,7 +167,11 @@ def _check(known: _Evaluated, where: Where) -> None:
 def _problem(where: Where, counts: Sequence[int], all_kinds: Sequence[Kinds]) -> str:
     paths = sorted(where.fields)
     if unknown := [spell_field(path) for path, count in zip(paths, counts, strict=True) if not count]:
-        return f"where: no sample has the field {', '.join(unknown)}: name one of the .json, or {_FIELDS}"
+        has_text = not set(_OF_TEXTS) & set(unknown)
+        reason = "" if has_text else ", as this dataset has no text"
+        others = [name for name in _FIELDS if name not in unknown and (has_text or name not in _OF_TEXTS)]
+        what = f"name one of the .json, or {', '.join(others)} or a text file as cls"
+        return f"where: no sample has the field {', '.join(unknown)}{reason}: {what}"
     found = dict(zip(paths, all_kinds, strict=True))
     for path, wanted in where.kinds:
         kinds = found[path] & ~Kinds.NULL

@@ -136,7 +136,7 @@ def samples(
         yield error
 
 
-class _Added:
+class AddedByOverlays:
     """The files that overlays add to the samples of a shard, which are in its `catalog`."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -157,7 +157,7 @@ class Files:
     def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, new_names: NewNames) -> None:
         self._contents = FieldContents(known_shard(read.path, read.files), options.limits)
         self._segments = SegmentFinder(self._contents, options)
-        self._added = _Added(Catalog(read.overlaid, read.path)) if read.overlaid else None
+        self._added = AddedByOverlays(Catalog(read.overlaid, read.path)) if read.overlaid else None
         self._leave_out = leave_out
         self._new_names = new_names
         self._limit = options.limits.decoded

@@ -13,6 +13,7 @@ from touchfs.bulk.chosen import Choice
 from touchfs.bulk.convert.input import inputs_of
 from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
+from touchfs.bulk.tables.overlaid import OverlaidTable
 from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettings
 from touchfs.caches.writers.publish import publish
 from touchfs.core.errors import map_os_errors
@@ -31,24 +32,27 @@ def find_table(
     source: str, settings: TableSettings, options: Options, choice: Choice | None = None
 ) -> BatchSource | None:
     """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others,
-    where parts of its samples are chosen, and where overlays add columns.
+    and where parts of its samples are chosen.
 
-    Its rows have the values of its directories, too.
+    Its rows have the values of its directories, too, and the columns of overlays.
 
     Raises FormatError for shards with different columns, and the errors of files.
     """
     found, limits = find(Location.parse(source), split=options.split).shards, options.limits
     kinds, rows = {shard.container for shard in found}, settings.batch_size or ROWS
     shards = inputs_of(found, choice)
-    if not shards or any(shard.overlaid or (shard.chosen and shard.chosen.parts is not None) for shard in shards):
+    if not shards or any(shard.chosen is not None and shard.chosen.parts is not None for shard in shards):
         return None
+    table: BatchSource
     if kinds == {containers.ARROW}:
-        return ArrowBatches(shards, limits)
-    if kinds == {containers.PARQUET}:
-        return ParquetBatches(shards, rows, limits)
-    if all(is_lance_table(shard, limits) for shard in shards):
-        return LanceBatches(shards, rows, limits)
-    return None
+        table = ArrowBatches(shards, limits)
+    elif kinds == {containers.PARQUET}:
+        table = ParquetBatches(shards, rows, limits)
+    elif all(is_lance_table(shard, limits) for shard in shards):
+        table = LanceBatches(shards, rows, limits)
+    else:
+        return None
+    return OverlaidTable(table, shards) if any(shard.overlaid for shard in shards) else table
 
 
 def copy_table(table: BatchSource, output: str, settings: TableSettings, progress: Progress) -> int:
