@@ -93,7 +93,7 @@ def frames_drawn(info: MediaInfo, span: Span | None = None) -> tuple[int, int]:
         seconds = info.seconds if info.seconds <= WHOLE_SECONDS else _FIRST_SECONDS
         return 0, min(info.frames, int(seconds * info.rate) + 1, MOST_BYTES // (_FLOAT_BYTES * info.channels))
     start, end = span
-    if end - start < _SHORTEST_SECONDS:
+    if end - start < _SHORTEST_SECONDS - 1e-6:
         raise UsageError(f"t={start:g},{end:g}: the second time is at least {_SHORTEST_SECONDS} s after the first one")
     if end > info.seconds + _ROUNDED:
         raise UsageError(f"t={start:g},{end:g}: the recording ends at {info.seconds:.3f} s")

@@ -394,7 +394,7 @@ class _Zoom:
         if total < 2 * _SHORTEST or not length:
             return part
         is_whole = length > total - _SHORTEST
-        found, middle = {}, start + length / 2
+        found, middle = dict[str, str](), start + length / 2
         if length >= 2 * _SHORTEST:
             found["in"] = self._to(middle - length / 4, middle + length / 4)
         if not is_whole:
