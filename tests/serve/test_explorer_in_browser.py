@@ -50,7 +50,16 @@ def slider(browser):
 
 
 @pytest.mark.parametrize(
-    "path", ["", MONDAY, "-/samples", "-/samples?where=segments+%3E+", "-/samples?of=segments", "-/errors"]
+    "path",
+    [
+        "",
+        MONDAY,
+        MONDAY + "?t=0.5,1",
+        "-/samples",
+        "-/samples?where=segments+%3E+",
+        "-/samples?of=segments",
+        "-/errors",
+    ],
 )
 def test_a_page(browser, served, tmp_path, path):
     if "%3E" in path:  # a filter that is wrong answers 400, which the console tells
@@ -112,6 +121,42 @@ def test_keys(browser, served):
     browser.run("document.activeElement.blur()")
     pressed(browser, "?")
     assert browser.run("return document.querySelector('.keys').checkVisibility()")
+
+
+def dragged(browser, first, last):
+    """Drag over the picture of a recording, between two shares of its width."""
+    from selenium.webdriver import ActionChains
+
+    view = slider(browser)
+    width = view.size["width"]
+    begin, end = (int((share - 0.5) * width) for share in (first, last))
+    actions = ActionChains(browser.driver).move_to_element_with_offset(view, begin, 0).click_and_hold()
+    actions.move_by_offset((end - begin) // 2, 0).move_by_offset((end - begin + 1) // 2, 0).release().perform()
+
+
+def test_zoom_by_keys_and_by_dragging(browser, served):
+    browser.look()
+    browser.open(served.url + MONDAY)
+
+    def seen():
+        asked = browser.driver.current_url.partition("?t=")[2].replace("%2C", ",")
+        return [float(each) for each in asked.split(",") if each]
+
+    pressed(browser, "+")
+    wait_until(lambda: seen() == [0.324, 0.972])
+    assert slider(browser).get_attribute("aria-valuetext").startswith("0.32 of 1.30 seconds, segment 0: Good morning.")
+    pressed(browser, ">")
+    wait_until(lambda: seen() == [0.648, 1.296])
+    assert browser.run("return [...document.querySelectorAll('.segments tbody tr')].map(row => row.id)") == [
+        "segment-1"
+    ]
+    pressed(browser, "0")
+    wait_until(lambda: not seen())
+    dragged(browser, 0.25, 0.75)
+    wait_until(lambda: seen())
+    assert seen() == pytest.approx([0.324, 0.972], abs=0.01)
+    browser.driver.find_element("css selector", ".overview a").click()
+    wait_until(lambda: seen() == [0.0, 0.108])
 
 
 def test_a_bar_leads_to_what_it_counts(browser, served):

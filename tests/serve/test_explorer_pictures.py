@@ -38,7 +38,7 @@ def test_a_picture_is_made_once_and_has_a_version(running, monkeypatch):
     got = server.ask(WAVE.format(1))
     assert got.status == 200
     assert server.ask(WAVE.format(1), If_None_Match=got.headers["ETag"]).status == 304
-    monkeypatch.delattr(pictures, "probe")  # what is kept needs none
+    monkeypatch.delattr(pictures, "recording_info")  # what is kept needs none
     assert server.ask(WAVE.format(1)).body == got.body
     assert server.ask(WAVE.format(1).replace("wave", "spectrogram").replace("svg", "png")).status == 200
     assert server.ask(WAVE.format(1), "HEAD").headers["ETag"] == got.headers["ETag"]

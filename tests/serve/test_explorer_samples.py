@@ -3,12 +3,14 @@
 import io
 import json
 import os
+import subprocess
 from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 from interleaved_tars import make_wds_tar, mint_sample
 from PIL import Image
 from served_pages import AtPort, Parsed, page, tone, values
@@ -119,6 +121,118 @@ def test_pictures_of_a_recording(tmp_path):
         assert abs(loudest.astype(int) - row_of(1000, 8000)).max() <= 1
         stereo = parts(server, "/-/sample/t/b")["LinkedRecording"]
         assert len(ElementTree.fromstring(server.ask("/" + stereo["wave"]).body).findall(".//{*}path")) == 2
+
+
+def flac(samples):
+    file = io.BytesIO()
+    soundfile.write(file, samples, 8000, format="FLAC")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A server of an hour in FLAC, silent but for a tone in the second half, of PCM, and of both in views."""
+    sound = np.zeros(8000 * 3600, np.int16)
+    sound[len(sound) // 2 :] = np.frombuffer(tone(1800.0), "<i2")[22:]
+    files = {"hour.flac": flac(sound), "short.wav": tone(10.0), "none.txt": b"no sound"}
+    place = write_tar(tmp_path_factory.mktemp("long") / "t.tar", files)
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        yield AtPort(port)
+
+
+def heights(server, path):
+    """How high the waveform is in each column."""
+    tree = ElementTree.fromstring(server.ask("/" + path).body)
+    points = [each.split(",") for each in tree.find(".//{*}path").get("d").strip("MZ").split("L")]
+    tops, bottoms = points[: len(points) // 2], points[len(points) // 2 :][::-1]
+    return np.array([float(low) - float(high) for (_, high), (_, low) in zip(tops, bottoms, strict=True)])
+
+
+def test_a_part_of_a_recording(long):
+    whole, part = (parts(long, f"/-/sample/t/short{query}")["LinkedRecording"] for query in ("", "?t=2,4.5"))
+    assert (whole["start"], whole["drawn"], whole["overview"]) == (0, 10, "")
+    assert dict(whole["zoom"]) == {"in": "-/sample/t/short?t=2.500,7.500"}
+    assert (part["start"], part["drawn"], part["overview"]) == (2, 2.5, whole["wave"])
+    assert dict(part["zoom"]) == {
+        "in": "-/sample/t/short?t=2.625,3.875",
+        "out": "-/sample/t/short?t=0.750,5.750",
+        "earlier": "-/sample/t/short?t=0.000,2.500",
+        "later": "-/sample/t/short?t=4.500,7.000",
+        "whole": "-/sample/t/short",
+    }
+    parsed = page(long, "/-/sample/t/short?t=2,4.5")
+    links = {name: each["href"] for each in parsed.all("a") if (name := each.get("data-zoom"))}
+    assert links == {name: "../../../" + url for name, url in part["zoom"]}
+    ends = [url for _, _, url in part["parts"]][::11]
+    assert ends == ["-/sample/t/short?t=0.000,0.833", "-/sample/t/short?t=9.166,10.000"]
+    assert "Below: 2.00 to 4.50." in parsed.text and "4.2" in parsed.texts
+    assert long.ask("/" + part["wave"]).body != long.ask("/" + whole["wave"]).body
+    assert long.ask("/" + part["spectrogram"]).status == 200
+
+
+@pytest.mark.parametrize(
+    "t", ["", "x", "1", "1,", "2,1", "1,1", "-1,2", "1,2,3", "1e3,2e3", "0,10.1", "20,30", "nan,1", "0,9" * 99]
+)
+def test_a_part_that_is_none_is_refused(long, t):
+    for path in (
+        "/-/sample/t/short?",
+        "/-/wave/shards/t/short.wav.svg?",
+        "/-/spectrogram/shards/t/short.wav.png?w=99&",
+    ):
+        got = long.ask(f"{path}t={t}")
+        assert (got.status, got.body.count(b"\n")) == (400, 1), path
+
+
+def test_an_hour_is_seen_at_once(long):
+    """The first minute is decoded, and of all short stretches: the page says so."""
+    first = parts(long, "/-/sample/t/hour")["LinkedRecording"]
+    assert (first["drawn"], first["seconds"], first["remark"]) == (60.000125, 3600, "the first 60 s of 1:00:00 h")
+    assert first["overview_remark"] == "sampled: 0.25 s of every 30 s" and len(first["parts"]) == 12
+    assert first["overview_remark"] in page(long, "/-/sample/t/hour").text
+    seen = heights(long, first["overview"])
+    assert (seen[:590] < 2).all() and (seen[610:] > 50).all()
+    later = parts(long, "/" + first["parts"][8][2])["LinkedRecording"]
+    assert (later["start"], later["drawn"], later["remark"]) == (2400, 300, "sampled: 0.25 s of every 2.5 s")
+    assert (heights(long, later["wave"]) > 50).all()
+    near = parts(long, "/-/sample/t/hour?t=1799,1801")["LinkedRecording"]
+    assert near["remark"] == ""
+    seen = heights(long, near["wave"])
+    assert (seen[:590] < 2).all() and (seen[610:] > 50).all()
+
+
+def test_segments_follow_the_part(spoken):
+    shown = parts(spoken, "/-/sample/t/a?t=10,12&sort=random&at=0")
+    listed = shown["LinkedSegments"]
+    assert [each["shown"]["text"] for each in listed["listed"]] == [f"said {each}" for each in range(99, 120)]
+    assert (listed["count"], listed["all"], listed["density"]) == (21, 450, [])
+    assert [each["number"] for each in listed["lanes"]] == [*range(99, 120)]
+    assert all("&sort=random&at=0" in url for _, url in shown["LinkedRecording"]["zoom"])
+    assert "21 segments in this part, of 450 in all" in page(spoken, "/-/sample/t/a?t=10,12").text
+    assert parts(spoken, "/-/sample/t/a?t=60,61")["LinkedSegments"]["count"] == 0
+    assert parts(spoken, "/-/sample/t/a?t=0,50")["LinkedSegments"]["density"]
+
+
+def test_frames_of_a_video(tmp_path):
+    for name, coding in (("v.mp4", "libx264"), ("v.mkv", "mpeg4")):
+        source = ("-f", "lavfi", "-i", "testsrc2=size=320x180:rate=10:duration=2")
+        subprocess.run(["ffmpeg", "-v", "error", *source, "-c:v", coding, tmp_path / name], check=True)
+    video = (tmp_path / "v.mp4").read_bytes()
+    files = {"a.mp4": video, "b.mkv": (tmp_path / "v.mkv").read_bytes(), "c.mp4": video[:3000], "d.mp4": b"x" * 5000}
+    with served_files(tmp_path, files) as port:
+        server = AtPort(port)
+        for key in "ab":
+            found = parts(server, f"/-/sample/t/{key}")["LinkedVideo"]
+            images = [Image.open(io.BytesIO(server.ask("/" + url).body)) for _, url in found["frames"]]
+            assert [name for name, _ in found["frames"]] == ["begin", "20 %", "40 %", "60 %", "80 %", "end"]
+            assert {(image.format, image.size) for image in images} == {("JPEG", (320, 180))}
+            assert len({image.tobytes() for image in images}) == 6
+            assert len(page(server, f"/-/sample/t/{key}").all("video")) == (key == "a")
+            assert server.ask("/" + found["frames"][0][1].replace("n=0", "n=6")).status == 400
+        for key in "cd":
+            urls = [url for _, url in parts(server, f"/-/sample/t/{key}")["LinkedVideo"]["frames"]]
+            assert {(got.status, got.body.count(b"\n")) for got in map(server.ask, map("/".__add__, urls))} == {
+                (422, 1)
+            }
 
 
 def test_by_key(served):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -38,17 +39,50 @@ def segments_of(shard: OpenShard, ordinal: int, first: int = 0, most: int = SEGM
     return ShownSegments(listed, table.part[files[-1]] + 1)
 
 
+def segments_between(
+    shard: OpenShard, ordinal: int, start: float, end: float, most: int = SEGMENTS_SHOWN
+) -> ShownSegments | None:
+    """The first segments that are in a span of seconds, and how many are. Of thousands, it is believed that they are
+    in order of time, and more than are read are counted as those of which some are read.
+    """
+    table = shard.tables.get("segments")
+    files = [] if table is None else table.files(ordinal)
+    if table is None or not files:
+        return None
+    step = -(-(table.part[files[-1]] + 1) // _TIMED)
+    timed, first = _timed(shard, table, ordinal, step=step), 0
+    count = step * sum(begin < end and last > start for _, (begin, last) in timed)
+    if step > 1:
+        first = max((number for number, (_, last) in timed if last <= start), default=0)
+        timed = _timed(shard, table, ordinal, first, first + _TIMED)
+    found = [number for number, (begin, last) in timed if begin < end and last > start]
+    listed = [each for number in found[:most] for each in _one(shard, ordinal, number)]
+    return ShownSegments(listed, max(count, len(found)) if len(timed) == _TIMED else len(found))
+
+
 def times_of_segments(shard: OpenShard, ordinal: int) -> tuple[NDArray[np.float64], int]:
     """Starts and ends of segments of a sample in seconds, shape (segments, 2): of each one, or of every so many."""
     table = shard.tables["segments"]
     files = table.files(ordinal)
     step = -(-(table.part[files[-1]] + 1) // _TIMED)
-    found = [
-        times
-        for rows in rows_of_segments(table, ordinal, step=step).values()
+    found = [times for _, times in _timed(shard, table, ordinal, step=step)]
+    return np.array(found, np.float64).reshape(-1, 2), step
+
+
+def _timed(
+    shard: OpenShard, table: Table, ordinal: int, first: int = 0, stop: int | None = None, step: int = 1
+) -> list[tuple[int, tuple[float, float]]]:
+    """Numbers and seconds of segments."""
+    return [
+        (number, times)
+        for number, rows in rows_of_segments(table, ordinal, first, stop, step).items()
         if (times := _times(_fields(shard, table, rows).get("touchfs"))) is not None
     ]
-    return np.array(found, np.float64).reshape(-1, 2), step
+
+
+def _one(shard: OpenShard, ordinal: int, number: int) -> Sequence[ShownSegment]:
+    found = segments_of(shard, ordinal, number, 1)
+    return () if found is None else found.listed
 
 
 def _fields(shard: OpenShard, table: Table, rows: dict[str, int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -69,7 +70,15 @@ _LANES = 6
 _WIDTH, _LEFT, _TOP, _WAVE, _SPECTROGRAM, _LANE = 968, 16, 76, 88, 240, 24
 _GUTTER, _RULER = 48, 20
 _MARKS = (500, 1000, 2000, 4000, 8000)
-_STEPS, _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 600, 1800), 10
+_STEPS, _TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 600, 1800), 10
+_ZOOMS = {
+    "in": "+ in",
+    "out": "− out",
+    "earlier": "← earlier",
+    "later": "later →",
+    "whole": "whole",
+    "first": "begin",
+}
 # Smaller images are enlarged, as far as their sides stay below this.
 _SMALL = 160
 
@@ -144,6 +153,8 @@ def section(page: Page, level: int = 1, root: str = "", *, has_style: bool = Tru
             has_style=has_style,
             root=root,
             list_url=list_url,
+            zooms=_ZOOMS,
+            clock=clock,
         )
     )
 
@@ -236,13 +247,23 @@ def _drawn(part: Part, following: Part | None) -> dict[str, Any]:
             }
         case LinkedRecording():
             linked = following if isinstance(following, LinkedSegments) else LinkedSegments((), 0, "")
-            lanes = lanes_of([each for each in linked.lanes if each.start < part.drawn])[:_LANES]
+            begin, end = part.start, part.start + part.drawn
+            digits = 0 if part.seconds >= 600 else 2
+            lanes = lanes_of([each for each in linked.lanes if each.start < end and each.end > begin])[:_LANES]
             return {
                 "density": _density_path(linked.density) if linked.density else "",
                 "columns": len(linked.density),
                 "words": f"segments: up to {max(linked.density, default=0):,} at a time",
-                "lanes": [[(*_span(each.start, each.end, part.drawn, 100), each) for each in lane] for lane in lanes],
-                "ticks": _ticks(part.drawn),
+                "lanes": [
+                    [(*_span(each.start - begin, each.end - begin, part.drawn, 100), each) for each in lane]
+                    for lane in lanes
+                ],
+                "ticks": _ticks(part.drawn, begin),
+                "shown": _span(begin, end, part.seconds, 100),
+                "parts": [
+                    (*_span(first, last, part.seconds, 100), f"{clock(first, digits)} – {clock(last, digits)}", url)
+                    for first, last, url in part.parts
+                ],
             }
         case Picture():
             source, width, height, is_enlarged = _enlarged(part.pixels)
@@ -290,19 +311,27 @@ def _span(start: float, end: float, seconds: float, width: int) -> tuple[float, 
     return first, max(round(last - first, 2), width / 1000)
 
 
-def _ticks(seconds: float) -> list[tuple[str, float]]:
-    """Times for a ruler, with their places in percent: a dozen at most."""
+def _ticks(seconds: float, start: float = 0) -> list[tuple[str, float]]:
+    """Times for a ruler of so many seconds from a start on, with their places in percent: a dozen at most."""
     if seconds <= 0:
         return []
     step = next((each for each in _STEPS if seconds / each <= _TICKS), 3600)
-    count = int(seconds / step) + 1
-    digits = 2 if step < 0.1 else 1 if step < 1 else 0
-    times = [each * step for each in range(count) if each * step <= 0.97 * seconds]
-    return [(_clock(time, digits), round(100 * time / seconds, 2)) for time in times]
+    digits = 3 if step < 0.01 else 2 if step < 0.1 else 1 if step < 1 else 0
+    first = math.ceil(start / step - 1e-6)
+    times = [each * step for each in range(first, first + int(seconds / step) + 1)]
+    return [
+        (clock(time, digits), round(100 * (time - start) / seconds, 2))
+        for time in times
+        if time - start <= 0.97 * seconds
+    ]
 
 
-def _clock(seconds: float, digits: int) -> str:
-    return f"{seconds:.{digits}f}" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+def clock(seconds: float, digits: int = 0) -> str:
+    """A time in a recording: seconds, or minutes and seconds, with so many digits after the point."""
+    if seconds < 60:
+        return f"{seconds:.{digits}f}"
+    rest = math.floor(seconds % 60 * 10**digits + 1e-6) / 10**digits
+    return f"{int(seconds) // 60}:{rest:0{digits + 3 if digits else 2}.{digits}f}"
 
 
 def _enlarged(pixels: NDArray[np.uint8]) -> tuple[str, int, int, bool]:

@@ -148,9 +148,11 @@ class TextTable:
 
 @dataclass(frozen=True, slots=True)
 class LinkedRecording:
-    """A recording of `seconds`, of which the pictures `wave` and `spectrogram` show the first `drawn` ones.
+    """A recording of `seconds`, of which the pictures `wave` and `spectrogram` show `drawn` ones, from `start` on.
 
-    `sound` is what browsers can play. `marks` are frequencies with their places in percent from the top.
+    `sound` is what browsers can play. `marks` are frequencies with their places in percent from the top. `overview` is
+    a picture of all of it, or "", that `overview_remark` explains. `zoom` has the URLs of pages with other parts of it,
+    by what they do, and `parts` those of equal parts of all, with their seconds.
     """
 
     name: str
@@ -164,6 +166,11 @@ class LinkedRecording:
     spectrogram: str
     marks: Sequence[tuple[str, float]]
     channels: int
+    start: float = 0
+    overview: str = ""
+    overview_remark: str = ""
+    zoom: Sequence[tuple[str, str]] = ()
+    parts: Sequence[tuple[float, float, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +188,7 @@ class LinkedSegments:
 
     `lanes` are those that are drawn below the recording; if too many would be, `density` has how many there are at a
     time instead, in equal parts of what is drawn. `previous` and `following` are URLs of pages with others, or "".
+    `all` is how many the recording has, if the others are of a part of it.
     """
 
     listed: Sequence[LinkedSegment]
@@ -190,6 +198,7 @@ class LinkedSegments:
     density: Sequence[int] = ()
     previous: str = ""
     following: str = ""
+    all: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +213,13 @@ class LinkedImage:
 
 @dataclass(frozen=True, slots=True)
 class LinkedVideo:
-    """A video that browsers play."""
+    """A video. `frames` are pictures of some of its frames: what each is, and its URL. `is_played` by browsers."""
 
     name: str
     facts: str
     url: str
+    frames: Sequence[tuple[str, str]] = ()
+    is_played: bool = True
 
 
 @dataclass(frozen=True, slots=True)

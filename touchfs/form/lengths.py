@@ -16,6 +16,7 @@ from touchfs.form.results import Results
 from touchfs.limits import Limits
 
 if TYPE_CHECKING:
+    from touchfs.media.decoder.pool import DecodePool
     from touchfs.media.slices.media_info import MediaInfo
 
 KEPT_BYTES = 1 << 26
@@ -25,8 +26,9 @@ _LINK_BYTES = 2000
 _QUICK = ("flac", "wav", "w64")
 
 
-def info_of(extent: Extent, limits: Limits) -> MediaInfo:
+def info_of(extent: Extent, limits: Limits, pool: DecodePool | None = None) -> MediaInfo:
     """Describe the recording in an extent. This may read all of it; threads that ask at once wait for one reading.
+    A `pool` reads it instead of the one that all share.
 
     Raises FormatError if it is no recording that can be decoded, or if finding that out takes too long,
     MissingExtraError without PyAV, and the errors of the source.
@@ -35,7 +37,7 @@ def info_of(extent: Extent, limits: Limits) -> MediaInfo:
     if info is not None:
         return info
     find_version(extent)
-    return _infos.get(key_of(extent), lambda: _probe(extent, limits))
+    return _infos.get(key_of(extent), lambda: _probe(extent, limits, pool))
 
 
 def known_info(extent: Extent) -> MediaInfo | None:
@@ -43,14 +45,14 @@ def known_info(extent: Extent) -> MediaInfo | None:
     return _infos.known(key_of(extent))
 
 
-def _probe(extent: Extent, limits: Limits) -> MediaInfo:
+def _probe(extent: Extent, limits: Limits, pool: DecodePool | None) -> MediaInfo:
     from touchfs.media.decoder.shared import shared_pool
     from touchfs.media.slices.containers import detect
     from touchfs.media.slices.media_info import MediaInfo
     from touchfs.media.slices.probe import probe
     from touchfs.media.slices.reading import Exactly
 
-    pool = shared_pool(limits.decode_seconds)
+    pool = shared_pool(limits.decode_seconds) if pool is None else pool
     container, _ = drive(detect(extent.size), Exactly(extent))
     if container in _QUICK:
         return probe(extent, pool)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.control_characters import quote_name
-from touchfs.core.errors import FormatError, NotFoundError, TouchfsError
-from touchfs.core.extent import drive
+from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
+from touchfs.core.extent import Content, drive
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_of, times_of_segments
+from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_between, segments_of, times_of_segments
 from touchfs.explore.files import TEXTS, ContentOf, PictureSize, part_of
 from touchfs.explore.html import SIZE, marks
 from touchfs.explore.linked import OWN, SamplePage, url_of
@@ -37,7 +40,7 @@ from touchfs.explore.page import (
     Text,
     TextTable,
 )
-from touchfs.explore.recordings import describe, draw
+from touchfs.explore.recordings import WHOLE_SECONDS, SoundFacts, Span, describe, draw
 from touchfs.form.compressed_content import plain_extension
 from touchfs.format.image_size import image_size_reads
 from touchfs.indexing.report import reasons
@@ -61,6 +64,10 @@ _IMAGE_BYTES = 8 << 20
 # More segments in the drawn part of a recording are a strip of so many columns.
 _IN_LANES, _DENSITY = 300, 240
 _SIZE = PictureSize(SIZE.columns, 1, 1, SIZE.rows)
+# Links from an overview to parts of a recording, and the shortest part that links lead to
+_LINKED_PARTS, _SHORTEST = 12, 0.02
+# Frames of a video that are shown: where they are in it
+FRAMES = ("begin", "20 %", "40 %", "60 %", "80 %", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +82,29 @@ class _File:
     whole: str = ""
 
 
-def sample_at(
-    tree: Tree, of: str, shard: str, name: str, pool: DecodePool, first: int = 0, query: str = ""
-) -> SamplePage:
-    """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
-    another view, `of`. Its segments are listed from `first` on, and `query` is what links to others of them keep.
-    Raises NotFoundError, and the errors of `Tree`.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a sample is asked for: its segments from the number `first` on, and the part of its recording, None for
+    what is shown at first. `kept` are the fields that links to other parts keep.
     """
+
+    first: int = 0
+    span: Span | None = None
+    kept: Mapping[str, str] = field(default_factory=dict)
+
+    def url(self, here: str, **fields: str) -> str:
+        """The URL of a page with these fields."""
+        return f"{here}?{urlencode({**fields, **self.kept}, errors='replace', safe=',/')}".removesuffix("?")
+
+
+def sample_at(tree: Tree, of: str, shard: str, name: str, pool: DecodePool, asked: Asked | None = None) -> SamplePage:
+    """The page of a sample: of a shard by its name in `shards/` without the extension, or by its number; or that of
+    another view, `of`. Raises NotFoundError, UsageError for a part that is not in the recording, and the errors of
+    `Tree`.
+    """
+    asked = asked or Asked()
     if of != "samples":
-        return _at_path(tree, of, f"{of}/{shard}/{name}", pool)
+        return _at_path(tree, of, f"{of}/{shard}/{name}", pool, replace(asked, kept={"of": of, **asked.kept}))
     position = tree.dataset.by_name.get(os.fsencode(shard))
     if position is None:
         raise NotFoundError(f"there is no shard {quote_name(shard)!r}")
@@ -97,7 +118,7 @@ def sample_at(
         ordinal = int(name)
     if ordinal is None:
         raise NotFoundError(f"there is no sample {quote_name(name)!r} in {quote_name(shard)!r}")
-    return _of_shard(opened, table, ordinal, pool, first, query)
+    return _of_shard(opened, table, ordinal, pool, asked)
 
 
 def _ordinal_of(table: Table, name: bytes) -> int | None:
@@ -129,7 +150,7 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
     return None
 
 
-def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, first: int, query: str) -> SamplePage:
+def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, asked: Asked) -> SamplePage:
     shard, above = opened.shard, opened.shard.path_in("shards")
     rows = {table.extension(row): row for row in table.files(ordinal)}
     files = [
@@ -145,8 +166,9 @@ def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, f
         if line.startswith(f"sample {ordinal} (")
     ]
     here = _url_of(opened, table, ordinal)
-    segments = partial(_segments, opened, ordinal, first, lambda each: f"{here}?segments={each}{query}#segment-{each}")
-    parts = [*damage, *_parts(files, segments, opened.limits, pool, is_row=shard.known.is_table)]
+    segments = partial(_segments, opened, ordinal, asked, here)
+    zoom = _Zoom(here, asked)
+    parts = [*damage, *_parts(files, segments, opened.limits, pool, zoom, is_row=shard.known.is_table)]
     place = f"{shard.name} · {ordinal + 1:,} of {shard.samples:,}"
     previous = _url_of(opened, table, ordinal - 1) if ordinal else ""
     following = _url_of(opened, table, ordinal + 1) if ordinal + 1 < shard.samples else ""
@@ -170,50 +192,47 @@ def _url_of(opened: OpenShard, table: Table, ordinal: int) -> str:
     return f"{OWN}sample/{url_of(opened.shard.name)}/{url_of(name)}"
 
 
-def _segments(
-    opened: OpenShard, ordinal: int, first: int, url: Callable[[int], str], drawn: float
-) -> LinkedSegments | None:
-    """Segments from a number on, of a recording of which so many seconds are drawn."""
-    shown, table = segments_of(opened, ordinal, first), opened.tables.get("segments")
+def _segments(opened: OpenShard, ordinal: int, asked: Asked, here: str, drawn: Span | None) -> LinkedSegments | None:
+    """Segments of a recording of which a span is drawn, or nothing: those in the part that is asked for, else those
+    from a number on.
+    """
+    shown, table = segments_of(opened, ordinal, asked.first), opened.tables.get("segments")
     if shown is None or table is None:
         return None
-    above = opened.shard.path_in("segments")
-    urls = {
-        number: [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in each.items()]
-        for number, each in rows_of_segments(table, ordinal, first, first + SEGMENTS_SHOWN).items()
-    }
-    listed = [
-        LinkedSegment(each, next((url for name, url in urls[each.number] if name == WAV), ""), urls[each.number])
-        for each in shown.listed
-    ]
+    total, above = shown.count, opened.shard.path_in("segments")
+    if asked.span is not None and drawn is not None:
+        shown = segments_between(opened, ordinal, *drawn) or shown
+    listed = []
+    for each in shown.listed:
+        rows = rows_of_segments(table, ordinal, each.number, each.number + 1)[each.number]
+        urls = [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in rows.items()]
+        listed.append(LinkedSegment(each, next((url for name, url in urls if name == WAV), ""), urls))
     directory = os.path.dirname(os.fsdecode(table.path(table.files(ordinal)[0])))
-    density = _density(opened, ordinal, drawn) if shown.count > _IN_LANES else ()
-    lanes = segments_of(opened, ordinal, 0, _IN_LANES) if drawn and not density else None
-    return LinkedSegments(
-        listed,
-        shown.count,
-        url_of(f"{above}/{directory}/"),
-        lanes.listed if lanes is not None else (),
-        density,
-        url(max(min(first, shown.count) - SEGMENTS_SHOWN, 0)) if first else "",
-        url(first + SEGMENTS_SHOWN) if first + SEGMENTS_SHOWN < shown.count else "",
-    )
+    density = _density(opened, ordinal, *drawn) if drawn is not None and total > _IN_LANES else ()
+    lanes = None if drawn is None or density else segments_between(opened, ordinal, *drawn, _IN_LANES)
+    place = url_of(f"{above}/{directory}/")
+    found = LinkedSegments(listed, shown.count, place, lanes.listed if lanes is not None else (), density)
+    if asked.span is not None and drawn is not None:
+        return replace(found, all=total)
+    pages = max(min(asked.first, total) - SEGMENTS_SHOWN, 0), asked.first + SEGMENTS_SHOWN
+    previous, following = (f"{asked.url(here, segments=str(each))}#segment-{each}" for each in pages)
+    return replace(found, previous=previous if asked.first else "", following=following if pages[1] < total else "")
 
 
-def _density(opened: OpenShard, ordinal: int, drawn: float) -> list[int]:
+def _density(opened: OpenShard, ordinal: int, start: float, end: float) -> list[int]:
     """How many segments there are in each part of the seconds that are drawn; [] if lanes have room for them."""
     times, step = times_of_segments(opened, ordinal)
-    times = times[(times[:, 0] < drawn) & (times[:, 1] >= 0)]
+    times = times[(times[:, 0] < end) & (times[:, 1] >= start)]
     if len(times) * step <= _IN_LANES:
         return []
-    places = np.clip(times / drawn * _DENSITY, 0, _DENSITY)
+    places = np.clip((times - start) / (end - start) * _DENSITY, 0, _DENSITY)
     first = np.minimum(places[:, 0].astype(np.int64), _DENSITY - 1)
     last = np.maximum(np.ceil(places[:, 1]).astype(np.int64), first + 1)
     changes = np.bincount(first, minlength=_DENSITY + 1) - np.bincount(last, minlength=_DENSITY + 1)
     return [int(each) * step for each in np.cumsum(changes[:-1])]
 
 
-def _at_path(tree: Tree, of: str, path: str, pool: DecodePool) -> SamplePage:
+def _at_path(tree: Tree, of: str, path: str, pool: DecodePool, asked: Asked) -> SamplePage:
     """The page of what a view other than `shards/` has under a name: a directory of items, or files of one stem."""
     found, is_directory = dict[str, _File](), False
     with suppress(NotFoundError):
@@ -230,16 +249,18 @@ def _at_path(tree: Tree, of: str, path: str, pool: DecodePool) -> SamplePage:
                 found[ending] = _File(ending, f"{path}.{ending}", partial(tree.content, entry.inode))
     if not found:
         raise NotFoundError(f"there is no such sample in {quote_name(of)}")
-    parts = [*_parts([*found.values()], None, tree.dataset.limits, pool, in_order=is_directory)]
+    zoom = _Zoom(f"{OWN}sample/{url_of(path.removeprefix(f'{of}/'))}", asked)
+    parts = [*_parts([*found.values()], None, tree.dataset.limits, pool, zoom, in_order=is_directory)]
     place, title = os.path.split(path)
     return SamplePage(Page(title, place, (), parts), "", "")
 
 
 def _parts(
     files: list[_File],
-    segments: Callable[[float], LinkedSegments | None] | None,
+    segments: Callable[[Span | None], LinkedSegments | None] | None,
     limits: Limits,
     pool: DecodePool,
+    zoom: _Zoom | None,
     *,
     in_order: bool = False,
     is_row: bool = False,
@@ -248,12 +269,16 @@ def _parts(
     if not in_order:
         shown.sort(key=lambda each: str(_kind(each.name)))
     for each in shown[:_PARTS] if not in_order else shown:
-        yield (part := _part(each, limits, pool, is_row=is_row))
-        if segments is not None and _kind(each.name) == "0 sound":
-            yield from filter(None, [segments(part.drawn if isinstance(part, LinkedRecording) else 0)])
+        is_sound = _kind(each.name) == "0 sound"
+        yield (part := _part(each, limits, pool, zoom if is_sound else None, is_row=is_row))
+        if is_sound:
+            zoom = None  # of the first one alone
+        if segments is not None and is_sound:
+            drawn = (part.start, part.start + part.drawn) if isinstance(part, LinkedRecording) and part.drawn else None
+            yield from filter(None, [segments(drawn)])
             segments = None
     if segments is not None:
-        yield from filter(None, [segments(0)])
+        yield from filter(None, [segments(None)])
     yield LinkedFiles(
         [(each.name, _size(each.content), url_of(each.path)) for each in files[:_FILES]], len(files[_FILES:])
     )
@@ -275,24 +300,35 @@ def _kind(name: str) -> str | None:
     return None
 
 
-def _part(file: _File, limits: Limits, pool: DecodePool, *, is_row: bool) -> Part:
+def _part(file: _File, limits: Limits, pool: DecodePool, zoom: _Zoom | None, *, is_row: bool) -> Part:
     try:
         match _kind(file.name):
             case "0 sound":
-                return _recording(file, limits, pool)
+                return _recording(file, limits, pool, zoom)
             case "1 video":
-                size = file.content().size
-                if coding_of(file.name) in _VIDEOS:
-                    return LinkedVideo(file.name, f"{size:,} bytes", url_of(file.path))
-                return LinkedImage(file.name, f"{size:,} bytes: browsers do not play it", url_of(file.path), "")
+                return _video(file)
             case "2 image":
                 return _image(file)
             case "5 json" if is_row or file.name in JSON_NAMES[1:]:
                 return _row(file, limits)
+    except UsageError:
+        raise
     except TouchfsError as error:
         return Problem(file.name, error.message)
     part = part_of(file.name, file.content, _SIZE, limits)
     return _linked_map(file, part) if isinstance(part, Map) else part
+
+
+def _video(file: _File) -> Part:
+    is_played, url = coding_of(file.name) in _VIDEOS, url_of(file.path)
+    facts = f"{file.content().size:,} bytes" + ": browsers do not play it" * (not is_played)
+    frames = [(name, f"{OWN}frame/{url}.jpg?n={number}") for number, name in enumerate(FRAMES)]
+    return LinkedVideo(file.name, facts, url, frames if _has_frames() else (), is_played)
+
+
+@cache
+def _has_frames() -> bool:
+    return find_spec("av") is not None and find_spec("PIL") is not None
 
 
 def _image(file: _File) -> Part:
@@ -311,15 +347,17 @@ def _linked_map(file: _File, part: Map) -> Part:
     return LinkedImage(part.name, part.facts, url_of(file.path), f"{OWN}array/{url_of(file.path)}.png")
 
 
-def _recording(file: _File, limits: Limits, pool: DecodePool) -> Part:
+def _recording(file: _File, limits: Limits, pool: DecodePool, zoom: _Zoom | None) -> Part:
     content = file.content()
-    sound = describe(content, pool)
+    span = zoom.asked.span if zoom is not None else None
+    sound = describe(content, pool, limits, span)
     facts = sound.facts
     if coding_of(file.name) == WAV and content.size <= _MEASURED_BYTES:
         facts = draw(file.name, content, _COLUMNS, limits, pool=pool).facts
     url = url_of(file.path)
     is_played = coding_of(file.name) in _PLAYED or not file.whole
-    return LinkedRecording(
+    query = "" if span is None else f"&t={spelled(span)}"
+    found = LinkedRecording(
         file.name,
         facts,
         sound.seconds,
@@ -327,11 +365,70 @@ def _recording(file: _File, limits: Limits, pool: DecodePool) -> Part:
         sound.remark,
         url,
         url if is_played else url_of(file.whole),
-        f"{OWN}wave/{url}.svg?w=1200",
-        f"{OWN}spectrogram/{url}.png?w=1200",
+        f"{OWN}wave/{url}.svg?w=1200{query}",
+        f"{OWN}spectrogram/{url}.png?w=1200{query}",
         marks(sound.rate),
         sound.channels,
+        sound.start,
     )
+    return found if zoom is None else zoom.linked(found, sound, content, pool, limits)
+
+
+def spelled(span: Span) -> str:
+    """A span as URLs have it: milliseconds, of which the last one has begun."""
+    return ",".join(f"{math.floor(each * 1000 + 1e-6) / 1000:.3f}" for each in span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Zoom:
+    """Links from a page with a part of a recording to pages with others."""
+
+    here: str
+    asked: Asked
+
+    def linked(
+        self, part: LinkedRecording, sound: SoundFacts, content: Content, pool: DecodePool, limits: Limits
+    ) -> LinkedRecording:
+        """The part of a page with these links, and with an overview if it does not show all."""
+        start, length, total = sound.start, sound.drawn, sound.seconds
+        if total < 2 * _SHORTEST or not length:
+            return part
+        is_whole = length > total - _SHORTEST
+        found, middle = dict[str, str](), start + length / 2
+        if length >= 2 * _SHORTEST:
+            found["in"] = self._to(middle - length / 4, middle + length / 4)
+        if not is_whole:
+            whole = self.asked.url(self.here)
+            is_shown_first = sound.has_spans and describe(content, pool, limits).drawn > total - _SHORTEST
+            if sound.has_spans:
+                whole = whole if is_shown_first else self._to(0, total)
+            first = min(max(middle - length, 0), max(total - 2 * length, 0))
+            wider = (first, min(first + 2 * length, total))
+            if sound.has_spans or wider[1] - wider[0] <= WHOLE_SECONDS:
+                found["out"] = whole if wider == (0, total) else self._to(*wider)
+            if start > 0:
+                found["earlier"] = self._to(max(start - length, 0), max(start - length, 0) + length)
+            if start + length < total:
+                last = min(start + 2 * length, total)
+                found["later"] = self._to(last - length, last)
+            if sound.has_spans or self.asked.span is not None:
+                found["whole" if sound.has_spans else "first"] = whole
+        part = replace(part, zoom=[*found.items()])
+        if is_whole or not sound.has_spans:
+            return part
+        query = "" if is_shown_first else f"&t={spelled((0, total))}"
+        step = total / _LINKED_PARTS
+        edges = [step * number for number in range(_LINKED_PARTS)]
+        remark = describe(content, pool, limits, None if is_shown_first else (0, total)).remark
+        return replace(
+            part,
+            overview=f"{OWN}wave/{part.url}.svg?w=1200{query}",
+            overview_remark=remark,
+            parts=[(each, each + step, self._to(each, each + step)) for each in edges],
+        )
+
+    def _to(self, start: float, end: float) -> str:
+        return self.asked.url(self.here, t=spelled((start, end)))
 
 
 def _row(file: _File, limits: Limits) -> Part:

@@ -19,7 +19,7 @@ from numpy import fft  # noqa: F401  which numpy would import when no file can b
 
 from touchfs.core.extent import Buffer, Content, Memory
 from touchfs.explore.html import waves
-from touchfs.explore.recordings import draw
+from touchfs.explore.recordings import Span, draw
 from touchfs.media.coding.sample_format import wav_header
 from touchfs.media.decoder.child import run
 from touchfs.media.decoder.messages import Message
@@ -52,15 +52,17 @@ class _Ranges:
 
 
 def _draw(request: Message, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
-    """Draw a WAV. Values: `width`, and `most_bytes` that are read. Blobs of the answer: an SVG of its waveforms, and
-    its spectrogram as PNG for paper and for night.
+    """Draw a WAV. Values: `width`, `most_bytes` that are read, and `span`, None for all. Blobs of the answer: an SVG of
+    its waveforms, and its spectrogram as PNG for paper and for night.
     """
-    return {}, drawn(_Ranges(content), request.values["width"], request.values["most_bytes"])
+    values, span = request.values, request.values["span"]
+    part = None if span is None else (span[0], span[1])
+    return {}, drawn(_Ranges(content), values["width"], values["most_bytes"], part)
 
 
-def drawn(content: Content, width: int, most_bytes: int) -> list[Buffer]:
+def drawn(content: Content, width: int, most_bytes: int, span: Span | None = None) -> list[Buffer]:
     """The pictures of a WAV of PCM."""
-    recording = draw("wav", content, width, pool=_POOL, most_bytes=most_bytes)
+    recording = draw("wav", content, width, pool=_POOL, most_bytes=most_bytes, span=span)
     levels = recording.sketch.levels()
     return [_svg(waves(recording), width), levels_png(levels, PAPER), levels_png(levels, NIGHT)]
 

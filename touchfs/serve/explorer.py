@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import mimetypes
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 
 from touchfs.core.control_characters import one_line
 from touchfs.core.errors import FormatError, NotFoundError, TouchfsError, UsageError
@@ -24,13 +25,13 @@ from touchfs.core.token import State
 from touchfs.explore.linked import OWN, ErrorList, ListQuery, OverviewPage, SampleList, SamplePage, json_of
 from touchfs.explore.served import policy, served, static_files, static_place
 from touchfs.pages.counted import CountedDataset
-from touchfs.pages.linked import sample_at
+from touchfs.pages.linked import FRAMES, Asked, sample_at
 from touchfs.pages.listing import sample_url
 from touchfs.pages.problems import errors_from
 from touchfs.select.selection import position_at
 from touchfs.serve.answer import Headers, HttpAnswer, Refusal, refusal, text
 from touchfs.serve.files import answer_file
-from touchfs.serve.pictures import SVG_POLICY, TYPES, WIDEST, WIDTHS, Pictures, parse_picture
+from touchfs.serve.pictures import ENDINGS, SVG_POLICY, TYPES, WIDEST, WIDTHS, Pictures, parse_picture
 from touchfs.serve.ranges import is_listed
 from touchfs.serve.served_tree import ServedTree
 from touchfs.serve.turns import RETRY_AFTER, Turns
@@ -45,6 +46,7 @@ _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
 # Searches at a time: more would only slow each other and all answers down.
 SEARCHES, WAITING, WAIT_SECONDS = 2, 32, 10.0
+_TIMES = re.compile(r"([0-9]{1,9}(?:[.][0-9]{1,9})?),([0-9]{1,9}(?:[.][0-9]{1,9})?)")
 _logger = logging.getLogger(__name__)
 
 
@@ -106,9 +108,11 @@ class Explorer:
                     self._need_all(of, is_gone)
                 self._tree.look_into(is_gone, "segments", shard)
                 kept = {each: asked[each] for each in _OF_LISTS if each in asked}
-                query = "&" * bool(kept) + urlencode(kept, errors="replace")
-                first = _number(asked, "segments")
-                page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, first, query)
+                part = Asked(_number(asked, "segments"), _span(asked), kept)
+                try:
+                    page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, part)
+                except UsageError as error:
+                    raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
                 if "at" in asked:
                     page = self._in_list(page, asked, is_gone)
             case "errors" if not rest:
@@ -196,21 +200,31 @@ class Explorer:
         width = _number(asked, "w", WIDTHS[kind])
         if not 16 <= width <= WIDEST:
             raise refusal(HTTPStatus.BAD_REQUEST, f"w is from 16 to {WIDEST}")
-        is_night = kind == "spectrogram" and "night" in asked
+        is_night, frame = kind == "spectrogram" and "night" in asked, _number(asked, "n")
+        span = _span(asked) if kind in ("wave", "spectrogram") else None
+        if frame >= len(FRAMES):
+            raise refusal(HTTPStatus.BAD_REQUEST, f"n is from 0 to {len(FRAMES) - 1}")
         tree = self._tree.current()
         found = self._tree.find(tree, os.fsencode(path), is_gone)
         if found.is_directory:
             raise NotFoundError("a directory has no picture")
-        etag = self.pictures.etag(found.etag, kind, width, is_night=is_night)
+        etag = self.pictures.etag(found.etag, kind, width, span, frame, is_night)
         if "HTTP_IF_NONE_MATCH" in environ and is_listed(etag, environ["HTTP_IF_NONE_MATCH"]):
             return HttpAnswer(HTTPStatus.NOT_MODIFIED, (("ETag", etag),))
         content = self._tree.open(tree, found)
         name = os.path.basename(path)
         try:
-            data = self.pictures.picture(kind, content, name, found.etag, width, is_night=is_night)
+            if kind == "frame":
+                data = self.pictures.frame(content, found.etag, frame, len(FRAMES), width)
+            else:
+                data = self.pictures.picture(kind, content, name, found.etag, width, span, is_night=is_night)
+        except UsageError as error:
+            if span is None:
+                raise
+            raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
         except FormatError as error:  # the file is damaged, not the server
             raise refusal(HTTPStatus.UNPROCESSABLE_ENTITY, error.message) from error
-        ending = "svg" if kind == "wave" else "jpg" if kind == "thumb" else "png"
+        ending = ENDINGS[kind]
         return answer_file(environ, Memory(data), etag, TYPES[ending], (SVG_POLICY,) if ending == "svg" else ())
 
 
@@ -226,6 +240,18 @@ def _number(asked: dict[str, str], name: str, default: int = 0) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) < 20 and int(value) < _POSITIONS):
         raise refusal(HTTPStatus.BAD_REQUEST, f"{name} is a number from 0 on, not {one_line(value)[:40]!r}")
     return int(value)
+
+
+def _span(asked: dict[str, str]) -> tuple[float, float] | None:
+    """The part of a recording that is asked for: two times in seconds, or None."""
+    if "t" not in asked:
+        return None
+    times = _TIMES.fullmatch(asked["t"])
+    if times is None:
+        raise refusal(
+            HTTPStatus.BAD_REQUEST, f"t is two times in seconds, as t=12.5,17.25, not {one_line(asked['t'])[:40]!r}"
+        )
+    return float(times[1]), float(times[2])
 
 
 def _static(environ: dict[str, Any], place: str) -> HttpAnswer:

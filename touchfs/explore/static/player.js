@@ -1,9 +1,42 @@
 // What pages do beside links and forms: a recording is heard where it is clicked, rows are walked by keys, and a page
 // that is being counted is loaded again. Without this script all links and forms work.
+// A part of a recording is chosen by dragging over its picture, which shows so many seconds from a start on.
+const zoomed = (view, start, drawn) => {
+  const chosen = Object.assign(document.createElement("div"), { className: "chosen", hidden: true });
+  view.append(chosen);
+  let from = null, at = null, isDragged = false;
+  const share = (event) => {
+    const box = view.getBoundingClientRect();
+    return Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+  };
+  const end = () => { from = null; chosen.hidden = true; };
+  view.addEventListener("pointerdown", (event) => { from = at = event.button ? null : share(event); isDragged = false; });
+  view.addEventListener("click", (event) => { if (isDragged) event.preventDefault(); });
+  view.addEventListener("dragstart", (event) => event.preventDefault());
+  addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    at = share(event);
+    chosen.hidden = Math.abs(at - from) < 0.01;
+    chosen.style.left = `${100 * Math.min(from, at)}%`;
+    chosen.style.width = `${100 * Math.abs(at - from)}%`;
+  });
+  addEventListener("pointerup", () => {
+    if (from !== null && !chosen.hidden && Math.abs(at - from) * drawn >= 0.02) {
+      isDragged = true;
+      const url = new URL(location.href);
+      url.searchParams.delete("segments");
+      url.searchParams.set("t", [Math.min(from, at), Math.max(from, at)].map((each) => (Math.floor((start + each * drawn) * 1000) / 1000).toFixed(3)));
+      url.hash = "";
+      location.assign(url.href);
+    }
+    end();
+  });
+  addEventListener("pointercancel", end);
+};
 const recording = (root) => {
   const $ = (query) => root.querySelector(query);
   const view = $(".view"), head = $(".head"), button = $(".play"), output = $("output"), audio = new Audio();
-  const seconds = +root.dataset.seconds, drawn = +root.dataset.drawn;
+  const seconds = +root.dataset.seconds, start = +root.dataset.start, drawn = +root.dataset.drawn;
   const rows = [...document.querySelectorAll(".segments tr[data-start]")].map((row) => ({
     row, start: +row.dataset.start, end: +row.dataset.end, link: row.querySelector("a[data-segment]"),
     marks: [row, ...document.querySelectorAll(`.speech [data-segment="${row.id.slice(8)}"]`)],
@@ -12,7 +45,7 @@ const recording = (root) => {
   let place = 0, offset = 0, current = null;
   const show = (time) => {
     place = Math.min(Math.max(time, 0), seconds);
-    head.style.left = `${Math.min(100 * place / (drawn || 1), 100)}%`;
+    head.style.left = `${Math.min(Math.max(100 * (place - start) / (drawn || 1), 0), 100)}%`;
     output.textContent = `${place.toFixed(2)} / ${seconds.toFixed(2)} s`;
     const at = rows.find((each) => each.start <= place && place < each.end) ?? null;
     view.setAttribute("aria-valuenow", place.toFixed(2));
@@ -46,25 +79,28 @@ const recording = (root) => {
     const listed = lane && rows.find((each) => each.row.id === `segment-${lane.dataset.segment}`);
     if (listed) return segment(listed);
     audio.pause();
-    show((event.clientX - box.left) / box.width * drawn);
+    show(start + (event.clientX - box.left) / box.width * drawn);
   });
+  zoomed(view, start, drawn);
   view.addEventListener("keydown", (event) => {
     const moves = {
-      ArrowRight: () => show(place + seconds / 100), ArrowLeft: () => show(place - seconds / 100), Home: () => show(0),
-      End: () => show(seconds), PageDown: () => step(1), PageUp: () => step(-1), " ": toggle, Enter: () => segment(current),
+      ArrowRight: () => show(place + drawn / 100), ArrowLeft: () => show(place - drawn / 100), Home: () => show(start),
+      End: () => show(start + drawn), PageDown: () => step(1), PageUp: () => step(-1), " ": toggle, Enter: () => segment(current),
     };
     if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
   });
   for (const each of rows) each.link?.addEventListener("click", (event) => { event.preventDefault(); segment(each); });
   for (const [name, value] of Object.entries({ role: "slider", tabindex: 0, "aria-label": "Position", "aria-valuemin": 0, "aria-valuemax": seconds.toFixed(2) })) view.setAttribute(name, value);
   $(".controls").hidden = head.hidden = false;
+  const overview = $(".overview");
+  if (overview) zoomed(overview, 0, seconds);
   const asked = /^#t=([\d.]+)/.exec(location.hash);
-  show(asked ? +asked[1] : 0);
+  show(asked ? +asked[1] : start);
 };
 document.querySelectorAll(".player").forEach(recording);
 
 // A picture that cannot be drawn leaves its place empty. One that failed before this script ran is asked for again.
-for (const image of document.querySelectorAll(".list img, .grid img")) {
+for (const image of document.querySelectorAll(".list img, .grid img, .frames img")) {
   image.addEventListener("error", () => image.replaceWith(Object.assign(document.createElement("span"), { className: "none" })));
   if (image.complete && !image.naturalWidth) image.src = image.getAttribute("src");
 }
@@ -73,9 +109,12 @@ const walk = (by) => {
   const rows = [...document.querySelectorAll("a.row")];
   rows[Math.min(Math.max(rows.indexOf(document.activeElement) + by, 0), rows.length - 1)]?.focus();
 };
+const zoom = (name) => document.querySelector(`a[data-zoom="${name}"]`)?.click();
 const keys = {
   "/": () => document.getElementById("where")?.focus(), j: () => walk(1), k: () => walk(-1),
   "[": () => document.querySelector("a[rel=prev]")?.click(), "]": () => document.querySelector("a[rel=next]")?.click(),
+  "+": () => zoom("in"), "=": () => zoom("in"), "-": () => zoom("out"), "<": () => zoom("earlier"), ">": () => zoom("later"),
+  "0": () => zoom("whole"),
   "?": () => { const help = document.querySelector(".keys"); help.hidden = !help.hidden; help.scrollIntoView(); },
 };
 document.addEventListener("keydown", (event) => {

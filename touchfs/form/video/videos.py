@@ -19,6 +19,7 @@ from touchfs.limits import Limits
 from touchfs.segments.packed_times import CLOCK_RATE, PackedTimes
 
 if TYPE_CHECKING:
+    from touchfs.media.decoder.pool import DecodePool
     from touchfs.media.video.video_info import VideoInfo
 
 KEPT_BYTES = 1 << 26
@@ -49,8 +50,9 @@ class VideoFile:
         return first / rate, (first + length) / rate
 
 
-def video_of(extent: Extent, limits: Limits) -> VideoFile:
+def video_of(extent: Extent, limits: Limits, pool: DecodePool | None = None) -> VideoFile:
     """Describe the video in an extent. This may read all of it; threads that ask at once wait for one reading.
+    A `pool` reads it instead of the one that all share.
 
     Raises FormatError if it is damaged or not supported, or if finding that out takes too long, MissingExtraError
     without PyAV, and the errors of the source.
@@ -59,7 +61,7 @@ def video_of(extent: Extent, limits: Limits) -> VideoFile:
     if video is not None:
         return video
     find_version(extent)
-    return _videos.get(key_of(extent), lambda: _probe(extent, limits))
+    return _videos.get(key_of(extent), lambda: _probe(extent, limits, pool))
 
 
 def known_video(extent: Extent) -> VideoFile | None:
@@ -67,14 +69,14 @@ def known_video(extent: Extent) -> VideoFile | None:
     return _videos.known(key_of(extent))
 
 
-def _probe(extent: Extent, limits: Limits) -> VideoFile:
+def _probe(extent: Extent, limits: Limits, pool: DecodePool | None) -> VideoFile:
     from touchfs.media.decoder.shared import shared_pool
     from touchfs.media.video.probe_video import probe_video
     from touchfs.media.video.video_info import NoPicturesError, VideoInfo
 
     def probe() -> bytes:
         try:
-            return probe_video(extent, shared_pool(limits.decode_seconds)).to_bytes()
+            return probe_video(extent, pool or shared_pool(limits.decode_seconds)).to_bytes()
         except NoPicturesError:
             return _NO_PICTURES
 
