@@ -67,6 +67,17 @@ def test_files_are_served_while_pictures_wait(running, monkeypatch):
         drawn.turns.slots.acquire()
 
 
+def test_forty_clients_at_once_are_all_shown_pictures(tmp_path):
+    """They are of one address: those beyond its answers wait, as pictures do."""
+    place = write_tar(tmp_path / "t.tar", {f"a{number}.wav": tone(0.2, 300 + number) for number in range(40)})
+    with (
+        in_this_process(open_dataset(os.fspath(place), in_place=True)) as port,
+        ThreadPoolExecutor(40) as pool,
+    ):
+        asked = [pool.submit(AtPort(port).ask, WAVE.format(number)) for number in range(40)]
+        assert {each.result(60).status for each in asked} == {200}
+
+
 @pytest.mark.parametrize("data", [b"", b"RIFF no wav"])
 def test_a_damaged_recording_is_no_mistake_of_the_server(tmp_path, data, caplog):
     place = write_tar(tmp_path / "t.tar", {"bad.wav": data})
