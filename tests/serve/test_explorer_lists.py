@@ -371,19 +371,22 @@ def test_a_search_begins_again_if_places_have_moved(tmp_path, monkeypatch):
         assert walked(server, "/" + again["following"])[0] == ["a1", "a2", "b0", "b1", "b2"]
 
 
-def test_few_search_at_a_time(numbers):
+@pytest.mark.parametrize(
+    ("kind", "path"), [("searches", "/-/samples?where=at+%3C+3"), ("samples", "/-/sample/0/0-001")]
+)
+def test_few_searches_and_samples_are_made_at_a_time(numbers, kind, path):
     """Others wait for their turn, and no more than that. Files and plain lists do not wait."""
     application = application_of(numbers)
-    turns, search = application.explorer.searches, "/-/samples?where=at+%3C+3"
+    turns = getattr(application.explorer, kind)
     turns.seconds = 20.0
     clients = SEARCHES + WAITING
     with in_this_process(numbers, 64, application) as port, ThreadPoolExecutor(clients) as pool, ExitStack() as taken:
         server = AtPort(port)
         for _ in range(SEARCHES):
             taken.enter_context(turns.turn())
-        waiting = [pool.submit(server.ask, search) for _ in range(WAITING)]
+        waiting = [pool.submit(server.ask, path) for _ in range(WAITING)]
         wait_until(lambda: turns.waiting == WAITING)
-        refused = server.ask(search)
+        refused = server.ask(path)
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
         assert server.ask("/-/samples").status == server.ask("/shards/0/0-001.txt").status == 200
         assert not any(each.done() for each in waiting)

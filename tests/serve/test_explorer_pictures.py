@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from served_pages import AtPort, tone
 from tars import write_tar
-from tree_servers import in_this_process
+from tree_servers import application_of, in_this_process
 from waiting import wait_until
 
+import touchfs.serve.server as server_module
 from touchfs.indexing import open_dataset
 from touchfs.serve import pictures
 from touchfs.serve.access import HttpAccess, ServeAddress
@@ -65,6 +66,18 @@ def test_files_are_served_while_pictures_wait(running, monkeypatch):
         drawn.turns.slots.release()
         assert {each.result(60).status for each in waiting} == {200}
         drawn.turns.slots.acquire()
+
+
+def test_forty_clients_at_once_are_all_shown_pictures(tmp_path, monkeypatch):
+    """They are of one address: those beyond its answers wait, as pictures do."""
+    monkeypatch.setattr(server_module, "QUEUE_SECONDS", 60.0)
+    place = write_tar(tmp_path / "t.tar", {f"a{number}.wav": tone(0.2, 300 + number) for number in range(40)})
+    dataset = open_dataset(os.fspath(place), in_place=True)
+    application = application_of(dataset)
+    application.explorer.pictures.turns.seconds = 60.0
+    with in_this_process(dataset, application=application) as port, ThreadPoolExecutor(40) as pool:
+        asked = [pool.submit(AtPort(port).ask, WAVE.format(number)) for number in range(40)]
+        assert {each.result(60).status for each in asked} == {200}
 
 
 @pytest.mark.parametrize("data", [b"", b"RIFF no wav"])

@@ -5,12 +5,13 @@ import select
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 
 import pytest
 from tars import write_tar
-from tree_servers import ask, in_this_process, serving
+from tree_servers import application_of, ask, in_this_process, serving
 from waiting import wait_until
 
 import touchfs.serve.server as server_module
@@ -261,6 +262,41 @@ def test_a_target_that_is_no_url_is_refused(large, target):
 def test_headers_that_can_be_read_in_two_ways_are_refused(large, headers):
     with connected(large.port, f"GET /shards/l/b.txt HTTP/1.1\r\n{headers}\r\n\r\n") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+@contextmanager
+def held(dataset, monkeypatch, seconds):
+    """A server whose answers begin, and go on once the event is set; the requests that have begun; clients of it."""
+    monkeypatch.setattr(server_module, "QUEUE_SECONDS", seconds)
+    application, gate, begun = application_of(dataset), threading.Event(), []
+
+    def answer(environ, start_response):
+        begun.append(environ["PATH_INFO"])
+        gate.wait(60)
+        return application(environ, start_response)
+
+    with in_this_process(dataset, application=answer) as port, ThreadPoolExecutor(server_module.THREADS) as pool:
+        try:
+            yield gate, begun, lambda number: [pool.submit(ask, port, "/shards/l/b.txt") for _ in range(number)]
+        finally:
+            gate.set()
+
+
+def test_requests_wait_for_a_moment_where_a_client_has_too_many(tmp_path, monkeypatch):
+    """Only those beyond a short queue are refused, at once, and told when to come again."""
+    dataset = open_dataset(os.fspath(write_tar(tmp_path / "l.tar", {"b.txt": b"b"})), in_place=True)
+    with held(dataset, monkeypatch, 60.0) as (gate, begun, asking):
+        asked = asking(server_module.ANSWERS + server_module.QUEUE + 5)
+        wait_until(lambda: sum(each.done() for each in asked) == 5 and len(begun) == server_module.ANSWERS)
+        refused = [each.result() for each in asked if each.done()]
+        assert {(got.status, got.headers["Retry-After"]) for got in refused} == {(503, "5")}
+        gate.set()
+        answered = [each.result(60).status for each in asked]
+        assert (answered.count(200), answered.count(503)) == (server_module.ANSWERS + server_module.QUEUE, 5)
+    with held(dataset, monkeypatch, 0.2) as (gate, begun, asking):
+        asked = asking(server_module.ANSWERS + 1)
+        wait_until(lambda: any(each.done() for each in asked) and len(begun) == server_module.ANSWERS)
+        assert [each.result().status for each in asked if each.done()] == [503]
 
 
 def test_one_client_that_reads_nothing_leaves_threads_for_others(large):

@@ -17,7 +17,7 @@ from touchfs.core.errors import SourceError
 from touchfs.core.urls import shown
 from touchfs.indexing.in_memory import discard
 from touchfs.indexing.serving import why_unservable
-from touchfs.posix.threads import start_thread
+from touchfs.posix.threads import share_freed_memory, start_thread
 
 
 @click.command("serve", cls=Command)
@@ -77,6 +77,7 @@ def command(
     from touchfs.serve.served_tree import ServedTree
     from touchfs.serve.server import TreeServer
 
+    share_freed_memory()
     place = parse_address(address)
     token = None if token_file is None else read_token(token_file)
     if token is None and not place.is_loopback:

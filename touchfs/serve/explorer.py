@@ -44,8 +44,9 @@ _SOURCES = ("samples", "segments", "merged", "interleaved")
 _OF_LISTS = ("in", "where", "sort", "seed", "ids", "but", "also", "at")
 _FOREVER = ("Cache-Control", "private, max-age=31536000, immutable")
 _POSITIONS = 1 << 62
-# Searches at a time: more would only slow each other and all answers down.
-SEARCHES, WAITING, WAIT_SECONDS = 2, 32, 10.0
+# Searches at a time, and pages of samples, which read recordings for their loudness: more would only slow each other
+# and all answers down, and take memory.
+SEARCHES, SAMPLES, WAITING, WAIT_SECONDS = 2, 2, 32, 10.0
 _TIMES = re.compile(r"([0-9]{1,9}(?:[.][0-9]{1,9})?),([0-9]{1,9}(?:[.][0-9]{1,9})?)")
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Explorer:
         self.pictures = Pictures(tree.dataset.limits)
         self._counted = CountedDataset(tree.dataset, states)
         self.searches = Turns("searches are under way", SEARCHES, WAITING, WAIT_SECONDS)
+        self.samples = Turns("samples are being shown", SAMPLES, WAITING, WAIT_SECONDS)
 
     def answer(self, environ: dict[str, Any], is_gone: Callable[[], bool]) -> HttpAnswer:
         """The answer to a GET of a page. Raises Refusal, TouchfsError and ConnectionAbortedError."""
@@ -110,7 +112,8 @@ class Explorer:
                 kept = {each: asked[each] for each in _OF_LISTS if each in asked}
                 part = Asked(_number(asked, "segments"), _span(asked), kept)
                 try:
-                    page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, part)
+                    with self.samples.turn():
+                        page = sample_at(self._tree.current(), of, shard, name, self.pictures.pool, part)
                 except UsageError as error:
                     raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
                 if "at" in asked:

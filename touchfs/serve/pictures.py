@@ -32,7 +32,8 @@ from touchfs.serve.drawing import OPERATION, PROGRAM, as_wav
 from touchfs.serve.turns import Turns
 from touchfs.source.scratch.store import Scratch
 
-AT_ONCE, WAITING, WAIT_SECONDS = 2, 16, 10.0
+# All pictures that one client may ask for at once can wait.
+AT_ONCE, WAITING, WAIT_SECONDS = 2, 32, 10.0
 WIDEST, WIDTHS = 2400, {"wave": 1200, "spectrogram": 1200, "thumb": 320, "array": 800, "frame": 320}
 # Changes with the look of pictures.
 _VERSION = 2

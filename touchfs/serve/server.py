@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from touchfs.core.errors import MissingExtraError, UsageError
@@ -24,6 +25,7 @@ from touchfs.posix.threads import start_thread
 from touchfs.serve.access import ServeAddress
 from touchfs.serve.application import IS_GONE, Application
 from touchfs.serve.propfind import BODY_MAX
+from touchfs.serve.turns import RETRY_AFTER
 
 try:
     from cheroot.server import HTTPConnection, HTTPRequest
@@ -32,11 +34,14 @@ except ImportError as error:
     raise MissingExtraError(f"serving needs cheroot: {install_hint('serve')}") from error
 
 THREADS = 64
-# Of one client at a time.
+# Of one client at a time; and how many more wait for these, and how long. Each has a thread, so others have the rest.
 ANSWERS = 32
+QUEUE, QUEUE_SECONDS = 24, 5.0
 HEADERS_MAX = 1 << 15
 # For a request to arrive as a whole, and for a client to take a piece of the answer (`files.PIECE`).
 REQUEST_SECONDS, PIECE_SECONDS = 10, 60
+# With a header, for which cheroot has no other place.
+_BUSY = f"{HTTPStatus.SERVICE_UNAVAILABLE.value} Service Unavailable\r\n{': '.join(RETRY_AFTER)}"
 _ESTABLISHED = 1  # of TCP, in <linux/tcp.h>
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SINGLE = frozenset((b"Host", b"Content-Length", b"Content-Type", b"Authorization", b"Range", b"If-Range", b"Depth"))
@@ -74,26 +79,43 @@ class _Deadlines:
 
 
 class _OpenAnswers:
-    """How many answers are open to each client: who takes too many is refused, so that threads are left for others."""
+    """How many answers are open to each client. One more waits for a moment, in a short queue; who asks for still more
+    is refused, so that threads are left for others.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._changed = threading.Condition()
 
     @contextmanager
     def to(self, client: str) -> Iterator[bool]:
-        """True if this client may have another answer."""
-        with self._lock:
-            self._open[client] += 1
-            may = self._open[client] <= self._most
+        """True if this client may have another answer. Waits for that."""
+        with self._changed:
+            may = self._may(client)
+            self._open[client] += may
         try:
             yield may
         finally:
-            with self._lock:
-                self._open[client] -= 1
+            with self._changed:
+                self._open[client] -= may
                 if not self._open[client]:
                     del self._open[client]
+                self._changed.notify_all()
+
+    def _may(self, client: str) -> bool:
+        if self._open[client] < self._most:
+            return True
+        if self._waiting[client] >= QUEUE:
+            return False
+        self._waiting[client] += 1
+        try:
+            return self._changed.wait_for(lambda: self._open[client] < self._most, QUEUE_SECONDS)
+        finally:
+            self._waiting[client] -= 1
+            if not self._waiting[client]:
+                del self._waiting[client]
 
 
 def read_headers(file: Any, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -145,7 +167,7 @@ class _HttpRequest(HTTPRequest):
             return
         with self.server.open_answers.to(self.conn.remote_addr) as may:
             if not may:
-                self.simple_response("503 Service Unavailable", "This client has too many open answers.")
+                self.simple_response(_BUSY, "This client has too many open answers.")
                 self.close_connection = True
                 return
             # The body of the request is read here. The answer may take longer; it does not need this direction.

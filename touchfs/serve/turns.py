@@ -26,7 +26,7 @@ class Turns:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """A turn for the block. Raises Refusal if none gets free in time, or too many wait already."""
-        if not self.slots.acquire(blocking=False):
+        if self.waiting or not self.slots.acquire(blocking=False):  # nobody comes before those who wait
             with self._lock:
                 if self.waiting >= self._most_waiting:
                     raise self._busy()
