@@ -179,6 +179,16 @@ def test_repeats_of_a_mixture_go_on_through_its_sources() -> None:
     assert twice == [item for one in by_hand([5, 3], {0: [1, 1]}, 0, "repeat", 2) for item in one]
 
 
+@contextmanager
+def short_spans() -> Iterator[None]:
+    """An epoch of small sources has several spans then: of 4,096 positions it has a part of one, which takes 1 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        for size in ("SPAN", "BLOCK"):
+            patch.setattr(length_schedule, size, 16)
+        yield
+
+
+@short_spans()
 def test_a_state_of_other_weights_or_sources_is_refused() -> None:
     state = collect_state_dict(mixture([5, 3], [1, 1], 0, "repeat"))
     for other, why in [
@@ -197,6 +207,7 @@ def test_a_state_of_other_weights_or_sources_is_refused() -> None:
 
 
 @pytest.mark.parametrize("end", ["repeat", "stop", "tokens"])
+@short_spans()
 def test_a_state_goes_on_by_other_weights_from_there_on(end: str) -> None:
     def made(weights: Any, **options: Any) -> LazyMixture:
         if end == "tokens":
@@ -274,15 +285,6 @@ def test_what_makes_no_mixture_is_refused(sources: list[Any], options: dict[str,
 
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
-
-
-@contextmanager
-def short_spans() -> Iterator[None]:
-    """An epoch of small sources has several spans then: of 4,096 positions it has a part of one, which takes 1 s."""
-    with pytest.MonkeyPatch.context() as patch:
-        for size in ("SPAN", "BLOCK"):
-            patch.setattr(length_schedule, size, 16)
-        yield
 
 
 def by_length(data: list[list[int]], weights: dict[int, list[float]], **options: Any) -> LazyMixture:
@@ -404,6 +406,7 @@ def test_a_state_of_a_mixture_by_length_without_them_goes_on_too() -> None:
 
 
 @pytest.mark.parametrize("taken", [{"counts": [4096], "lengths": [0, 0]}, {"counts": [1, 2], "lengths": [0, 0]}, None])
+@short_spans()
 def test_a_damaged_state_of_a_mixture_by_length_is_refused(taken: Any) -> None:
     node = by_length([[5, 9], [4]], {0: [1, 1]})
     state = collect_state_dict(node)
