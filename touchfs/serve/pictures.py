@@ -18,7 +18,7 @@ from touchfs.core.names import hex_digest
 from touchfs.explore.files import PictureSize, part_of
 from touchfs.explore.html import SIZE
 from touchfs.explore.page import Map, Problem
-from touchfs.explore.recordings import MOST_BYTES, Span, read_drawn, recording_info
+from touchfs.explore.recordings import MOST_BYTES, Span, frames_drawn, read_drawn, recording_info
 from touchfs.form.video.videos import video_of
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
@@ -114,6 +114,7 @@ class Pictures:
 
     def _sound(self, content: Content, width: int, span: Span | None) -> bytes:
         info = recording_info(content, self.pool, self._limits)
+        frames_drawn(info, span)  # which refuses a span that is none: those who draw have no such errors
         if not info.is_plain_pcm:
             content, span = as_wav(read_drawn(content, info, span, self.pool), info.rate), None
         most = _SMALL_BYTES if width <= _SMALL else MOST_BYTES
