@@ -7,13 +7,14 @@ none: of its items `ItemLoader` resumes exactly with the same number of workers.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from touchfs.core.errors import FormatError, MissingExtraError, UsageError
+from touchfs.core.errors import FormatError, MissingExtraError, TouchfsError, UsageError
 from touchfs.core.extras import install_hint
 from touchfs.core.token import State
 from touchfs.dataset.sample import Sample
@@ -93,7 +94,7 @@ class BatchLoader:
         else:
             dataset = NodeIterableDataset(with_part(self._graph, batches))
             dataset.set_epoch(self._epoch)
-        for batch in DataLoader(dataset, **self._options):
+        for batch in _with_plain_errors(DataLoader(dataset, **self._options)):
             self._position = min(self._position + self.batches.size, size)
             if not self._of_units:
                 yield batch
@@ -203,6 +204,9 @@ class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
             warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it in each loader
             super().__init__(self._dataset, batch_size, num_workers=num_workers, collate_fn=collate, **options)
 
+    def __iter__(self) -> Iterator[Any]:
+        return _with_plain_errors(super().__iter__())
+
     def load_state_dict(self, state_dict: State, extend: bool = False) -> None:
         """Make the next pass go on where `state_dict` was taken. It raises UsageError for a state of another set.
 
@@ -277,6 +281,19 @@ def loader(
     if batch_size is not None and (global_batch is not None or find_ordered_node(graph) is not None):
         return BatchLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
     return ItemLoader(graph, batch_size, rank, world_size, num_workers, collate_fn, options)
+
+
+def _with_plain_errors(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches. PyTorch makes an error of a worker again with its whole traceback as the message: of ours, raise
+    one with the message that it had there, and its notes.
+    """
+    try:
+        yield from batches
+    except TouchfsError as error:
+        _, *messages = re.split(rf"^[\w.]+\.{type(error).__name__}: ", error.message, flags=re.MULTILINE)
+        if not messages or not error.message.startswith("Caught "):
+            raise
+        raise type(error)("; ".join(messages[-1].splitlines())) from None
 
 
 def _collated_each(collate: Collate, items: list[Any]) -> list[Any]:

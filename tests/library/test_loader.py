@@ -54,6 +54,23 @@ def test_each_pass_is_another_epoch(ds, workers):
     assert first != second
 
 
+def refused(sample: Sample) -> None:
+    try:
+        raise UsageError("the cause")
+    except UsageError as cause:
+        error = UsageError("PNG needs a decoder", path="a.tar")
+        error.add_note("sample 0")
+        raise error from cause
+
+
+@pytest.mark.parametrize("size", [4, None])
+def test_an_error_of_a_worker_says_in_one_line_what_it_said_there(ds, size):
+    with pytest.raises(UsageError) as told:
+        list(ds.map(refused).loader(size, num_workers=1))
+    assert str(told.value) == "a.tar: PNG needs a decoder; sample 0"
+    assert told.value.__suppress_context__
+
+
 @pytest.mark.parametrize("taken", [0, 3, 8])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_goes_on_exactly(ds, workers, taken):
