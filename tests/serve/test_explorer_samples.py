@@ -166,7 +166,8 @@ def test_a_part_of_a_recording(long):
     ends = [url for _, _, url in part["parts"]][::11]
     assert ends == ["-/sample/t/short?t=0.000,0.833", "-/sample/t/short?t=9.166,10.000"]
     assert "Below: 2.00 to 4.50." in parsed.text and "3.5" in parsed.texts
-    assert long.ask("/" + part["wave"]).body != long.ask("/" + whole["wave"]).body
+    assert (heights(long, whole["wave"]) > 90).all()  # of a tone, whose very samples are seen in a part that is short
+    assert (heights(long, "-/wave/shards/t/short.wav.svg?t=2,2.01") < 10).all()
     assert long.ask("/" + part["spectrogram"]).status == 200
 
 

@@ -114,7 +114,7 @@ class Pictures:
 
     def _sound(self, content: Content, width: int, span: Span | None) -> bytes:
         info = recording_info(content, self.pool, self._limits)
-        frames_drawn(info, span)  # which refuses a span that is none: those who draw have no such errors
+        frames_drawn(info, span)  # refuses a span that is not in the recording: the drawing process cannot
         if not info.is_plain_pcm:
             content, span = as_wav(read_drawn(content, info, span, self.pool), info.rate), None
         most = _SMALL_BYTES if width <= _SMALL else MOST_BYTES
