@@ -9,7 +9,7 @@ from range_server import range_server
 from touchfs.source.data import DATA
 from touchfs.source.remote import kept
 from touchfs.source.remote.blocks import BLOCK
-from touchfs.source.remote.kept import KEPT, TURNOVER
+from touchfs.source.remote.kept import KEPT
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 BLOCKS = 24
@@ -19,7 +19,6 @@ BLOCKS = 24
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     KEPT.forget()
-    TURNOVER.forget()
     with range_server() as server:
         yield server
     KEPT.forget()

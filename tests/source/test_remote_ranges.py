@@ -18,7 +18,7 @@ from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK, SMALL
 from touchfs.source.remote.clients import resolve
-from touchfs.source.remote.kept import KEPT, TURNOVER
+from touchfs.source.remote.kept import KEPT
 from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.source.store import FileType
 
@@ -31,10 +31,8 @@ SIZE = 7 * BLOCK + 12_345
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     monkeypatch.setattr(ranges, "PAUSE_SECONDS", 0.001)
-    TURNOVER.forget()
     with range_server() as server:
         yield server
-    TURNOVER.forget()
 
 
 @pytest.fixture(scope="module")
@@ -80,34 +78,6 @@ def test_ranges_only(server, data):
     assert server.ranges[1:] == [("/few.bin", 3 * BLOCK, 4 * BLOCK)]
     file.read(0, SIZE)
     assert sorted(server.ranges[2:]) == [("/few.bin", 0, 3 * BLOCK), ("/few.bin", 4 * BLOCK, SIZE)]
-
-
-def test_blocks_that_are_read_in_many_places_come_whole(server, data, monkeypatch):
-    """As in a windowed order. Who waits for one on its way looks for no part of it on the disk; and after reads of one
-    place in each block, a small read costs a small piece again."""
-    file = DATA.open(server.put("/dense.bin", data * 8))
-    for block in range(20):
-        assert file.read(block * BLOCK + 5, 10) == (data * 3)[block * BLOCK + 5 :][:10]
-        file.read(block * BLOCK + BLOCK // 2, 10)
-    del server.ranges[:]
-    goes_on, looked = threading.Event(), []
-    server.fault = lambda: goes_on.wait(60) and None
-    with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(file.read, 20 * BLOCK + 5, 10)
-        wait_until(lambda: server.ranges)
-        WRITE_BEHIND.wait()
-        with monkeypatch.context() as spied:
-            spied.setattr(os.path, "lexists", looked.append)
-            others = [pool.submit(file.read, 20 * BLOCK + place, 10) for place in (100, BLOCK // 2, BLOCK - 10)]
-            with pytest.raises(TimeoutError):
-                others[-1].result(0.3)
-        goes_on.set()
-        found = [each.result(60) for each in (first, *others)]
-    assert found == [(data * 3)[20 * BLOCK + place :][:10] for place in (5, 100, BLOCK // 2, BLOCK - 10)]
-    assert server.ranges == [("/dense.bin", 20 * BLOCK, 21 * BLOCK)] and not looked
-    for block in range(21, 40):
-        file.read(block * BLOCK + 5, 10)
-    assert server.ranges[-1] == ("/dense.bin", 39 * BLOCK, 39 * BLOCK + SMALL)
 
 
 def test_whoever_reads_on_is_read_ahead_for(server, data):

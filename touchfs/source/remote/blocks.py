@@ -3,9 +3,9 @@
 A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
 fetched ahead of him (`read_ahead.py`). The first small read anywhere else in a block gets a small piece, and the second
 one the whole block, also if it is another process's: random reads move an eighth of the bytes, and readers of all
-samples in any order pay at most one short request more for each block. While most blocks are read in several places
-(`scratch/turnover.py`), as in a windowed order, the first small read gets the whole block, too. While the scratch store
-evicts most blocks before they are read again, who does not read in order gets exact ranges, which are in memory only.
+samples in any order pay at most one short request more for each block. While the scratch store evicts most blocks
+before they are read again (`scratch/turnover.py`), who does not read in order gets exact ranges, which are in memory
+only.
 """
 
 from __future__ import annotations
@@ -129,8 +129,6 @@ class RemoteBlocks:
         """The parts of a read in one block, from the block itself or from small pieces of it."""
         block = self.block(number)
         begin, end = first - block.start, last - block.start
-        if TURNOVER.is_dense and FLIGHTS.find(block) is not None:  # no part of it is looked for on the disk
-            return [_Part(block, begin, end, None)]
         whole = _Part(block, begin, end, KEPT.read(block, begin, end))
         if whole.data is not None:
             return [whole]
@@ -140,7 +138,7 @@ class RemoteBlocks:
         if all(part.data is not None for part in small):
             self._touched.setdefault(number, 0)  # who does not wait looks for small pieces, too
             return small  # even if the block is on its way: that takes longer
-        if FLIGHTS.find(block) is not None or TURNOVER.is_dense:
+        if FLIGHTS.find(block) is not None:
             return [whole]
         asked = sum(1 << piece.number % (BLOCK // SMALL) for piece, _, _ in self._small(first, last))
         touched = self._touched[number] = self._touched.get(number) or self._touched_elsewhere(block.start) or asked

@@ -3,7 +3,6 @@
 A store that is too small for reads in random order evicts each block after a sample of it was read. Then it is better
 to fetch what is read and nothing else, and to keep nothing. The store itself does not show when that ends. So this
 plays a store that keeps blocks, with what this process reads: bytes read, and bytes of blocks that it had to evict.
-Where most blocks are read again before that, as in a windowed order, the first read of each should fetch all of it.
 
 All of this is a guess, so threads share it without a lock.
 """
@@ -19,8 +18,6 @@ from touchfs.source.scratch.store import Scratch
 
 # Blocks are not worth their bytes if so many times what is read of them is evicted; less than some blocks say nothing.
 _WORTH, _LEAST_BLOCKS = 3, 16
-# A read that begins so many bytes after the last one of its block goes on with that, and is none of another place.
-_NEXT = 64 << 10
 _LOOK_SECONDS = 30.0
 
 
@@ -34,11 +31,7 @@ class Turnover:
         self._blocks: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         # Those of them that another process has fetched.
         self._given: set[tuple[str, int]] = set()
-        # Those of them that were read in one place only.
-        self._once: set[tuple[str, int]] = set()
         self._read = self._evicted = 0
-        # Blocks that were read, and those of them that were read in another place, too.
-        self._begun = self._again = 0
         self._room, self._look_at = 0, 0.0
         # True in a process that reads ahead for others, which find only blocks.
         self.is_for_others = False
@@ -48,24 +41,13 @@ class Turnover:
         """True if the exact ranges should be fetched."""
         return not self.is_for_others and self._evicted > max(_WORTH * self._read, _LEAST_BLOCKS * self.size)
 
-    @property
-    def is_dense(self) -> bool:
-        """True if most blocks are read in several places."""
-        return self._begun >= _LEAST_BLOCKS and 3 * self._again > 2 * self._begun
-
     def see(self, file: str, start: int, stop: int) -> None:
         """Count bytes that are read. Those that were prefetched and then read count once."""
         size, room = self.size, self._room_now()
         for number in range(start // size, -(-stop // size)):
             block, part = (file, number), (max(start, number * size), min(stop, (number + 1) * size))
-            if (before := self._blocks.get(block)) == part:
+            if self._blocks.get(block) == part:
                 continue
-            if before is None:
-                self._begun += 1
-                self._once.add(block)
-            elif block in self._once and not 0 <= part[0] - before[1] <= _NEXT:
-                self._again += 1
-                self._once.discard(block)
             self._blocks[block] = part
             self._read += part[1] - part[0]
             with suppress(KeyError):  # another thread changes them
@@ -74,10 +56,8 @@ class Turnover:
                     oldest, _ = self._blocks.popitem(last=False)
                     self._evicted += 0 if oldest in self._given else size
                     self._given.discard(oldest)
-                    self._once.discard(oldest)
         if self._read + self._evicted > 2 * room:  # what was long ago counts less
             self._read, self._evicted = self._read // 2, self._evicted // 2
-            self._begun, self._again = self._begun // 2, self._again // 2
 
     def see_given(self, file: str, number: int) -> None:
         """A block comes from another process: to evict it costs nothing."""
@@ -88,8 +68,7 @@ class Turnover:
         """Count from the beginning."""
         self._blocks.clear()
         self._given.clear()
-        self._once.clear()
-        self._read = self._evicted = self._begun = self._again = 0
+        self._read = self._evicted = 0
         self._look_at = 0.0
 
     def _room_now(self) -> int:
