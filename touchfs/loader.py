@@ -141,10 +141,9 @@ class BatchLoader:
         for name, here in (("order", self._order), ("tail", self.batches.tail)):
             if saved.get(name) != here:
                 remedy = ""
-                if name == "order" and self._node.can_grow:
-                    remedy = f"; if only shards were added or removed, {EXTEND} goes on"
-                elif name == "order" and self._node.goes_on_with_other("weights"):
-                    remedy = f"; if only weights changed, {EXTEND} goes on"
+                kinds = {"length": "shards were added or removed", "weights": "weights changed"}
+                if name == "order" and (which := [*filter(self._node.goes_on_with_other, kinds)]):
+                    remedy = f"; if only {' or '.join(map(kinds.__getitem__, which))}, {EXTEND} goes on"
                 raise UsageError(
                     f"the state has the {name} {saved.get(name)!r:.300}, and this loader {here!r:.300}{remedy}"
                 )
@@ -153,10 +152,10 @@ class BatchLoader:
                 f"the state is of global batches of {before}, which go on in {self.batches.size}", stacklevel=2
             )
         epoch = saved.integer("epoch")
+        self._node.recall(saved)
         stages = [stage.fields() for stage in saved.children("stages")] if saved.has("stages") else []
         self._node.left_of(epoch, read_stages(Saved({"stages": stages})))  # or refuse it here
         position = saved.integer("position", self._size(epoch, stages))
-        self._node.recall(saved)
         self._epoch, self._position, self._stages = epoch, position, stages
         self._has_begun, self._untaken = False, 0
 
@@ -165,7 +164,7 @@ class BatchLoader:
         return size_after(self._node.order_of(epoch).size, read_stages(Saved({"stages": stages})))
 
     def _extended(self, saved: Saved) -> Saved:
-        before = {
+        before: State = {
             "node": kind_of(self._node),
             "config": saved.child("order").fields(),
             "epoch": saved.integer("epoch"),
@@ -173,12 +172,13 @@ class BatchLoader:
             "partition": None,
             "stages": saved.fields().get("stages", []),
         }
+        before |= {name: saved.get(name) for name in ("since", "taken") if saved.has(name)}
         after = self._node.extended(Saved(before))
         if after == before:
             return saved
         warnings.warn(say_growth({"state": after}), stacklevel=3)
-        fields = {"order": after["config"], "position": after["position"], "stages": after["stages"]}
-        return Saved({**saved.fields(), **fields})
+        fields: State = {name: after[name] for name in ("position", "stages", "since") if name in after}
+        return Saved({**saved.fields(), "order": after["config"], **fields})
 
 
 class ItemLoader(StatefulDataLoader):  # type: ignore[misc]

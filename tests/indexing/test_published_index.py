@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_not_used(data, index, machine, way, caplog, tmp_pa
     assert not (tmp_path / "victim").exists()
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) <= 1
-    assert all(line.startswith(f"{index}: ") and line.endswith(": indexing") for line in lines)
+    assert all(line.startswith(f"{index}: ") and ": indexing" in line for line in lines)
     got = everything(dataset)
     machine()
     index.rename(tmp_path / "away")

@@ -50,7 +50,6 @@ class RemoteBlocks:
         self._touched: dict[int, int] = {}
 
     def block(self, number: int) -> FilePiece:
-        """A block of the file."""
         return FilePiece(self._prefix, BLOCK, number)
 
     def forms(self, number: int) -> list[list[FilePiece]]:
