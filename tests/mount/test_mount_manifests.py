@@ -198,6 +198,7 @@ def test_polars_and_duckdb_open_the_catalog(mounted):
 
 def test_lists_of_a_changed_dataset_are_other_files(mount, dataset, tmp_path):
     place = tmp_path / "set"
+    place.mkdir()
     (place / "0.tar").write_bytes((dataset / "0.tar").read_bytes())
     mounted = mount(place)
     file = mounted.path / "manifests" / "filelist.txt"
