@@ -8,7 +8,7 @@
 
 A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
 computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
-and what its state is of.
+and what its state is of. All methods of a set are in this one file, because users look for them in one place.
 """
 
 from __future__ import annotations

@@ -162,6 +162,17 @@ def test_another_overlay_makes_only_its_own_catalogs(shards, tmp_path, monkeypat
     assert "caption.txt" not in again["a"]
 
 
+def test_a_table_of_stored_rows_says_that_it_leaves_out_an_overlay(tmp_path, caplog):
+    rows = pa.table({"key": ["a", "b"], "n": [1, 2]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"key": ["a", "b"], "score": [3, 4]}), tmp_path / "scores.parquet")
+    found = opened(tmp_path / "rows.parquet", tmp_path / "scores.parquet").to_arrow()
+    assert found.column_names == ["key", "n"] and "columns of overlays are left out" in caplog.text
+    caplog.clear()
+    touchfs.open(tmp_path / "rows.parquet").to_arrow()
+    assert "overlays" not in caplog.text
+
+
 def test_an_overlay_is_read_once(shards, tmp_path, monkeypatch, caplog):
     path = written(tmp_path / "o.parquet", ROWS)
     opened(shards, path)

@@ -28,7 +28,7 @@ CHOICE_WORDS = ("select", "where", "take", "overlay")
 
 
 class Choice(NamedTuple):
-    """What is chosen of each shard, or None for all samples, and the `words` that chose it, which a resumed conversion
+    """The chosen samples of each shard, None for all, and the `words` that chose them, which a resumed conversion
     compares. `overlaid` has the path of each shard's catalog with the files of overlays, "" if it has none.
     """
 

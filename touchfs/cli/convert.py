@@ -213,7 +213,7 @@ def command(
 def _choice(
     path: str, output: str, select: str, where: str | None, take: int | None, options: Options
 ) -> Choice | None:
-    """What the options choose of a dataset, and what overlays add to it; None for all of its samples, as they are.
+    """The samples that the options choose, with the overlays' files; None for the whole dataset as it is stored.
     Only a choice and overlays need the index.
     """
     is_all = where is None and take is None and select == SAMPLES

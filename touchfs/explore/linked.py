@@ -34,7 +34,7 @@ class LinkedSample:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What a list has: what it is of, a filter, and an order, which may have a seed.
+    """A list of samples: its source, its filter and its order, which may have a seed.
 
     With `ids` it has the samples of a list that was given by this name: only those that `also` has, too, and none that
     `but` has.
@@ -102,7 +102,7 @@ class SampleList:
 
     @property
     def query(self) -> ListQuery:
-        """What the list has."""
+        """The query that gives this list."""
         return ListQuery(self.of, self.where, self.sort, self.seed, self.ids, self.but, self.also)
 
 

@@ -48,8 +48,9 @@ Span: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class SoundFacts:
-    """What a recording is. `drawn` seconds from `start` on are in its picture, `remark` says how. If it `has_spans`,
-    any part of it can be drawn, also all.
+    """The facts of a recording. `drawn` seconds from `start` on are in its picture, `remark` says how.
+
+    If it `has_spans`, any part of it can be drawn, also all.
     """
 
     facts: str
@@ -81,7 +82,7 @@ def describe(content: Content, pool: DecodePool, limits: Limits = LIMITS, span: 
 
 
 def recording_info(content: Content, pool: DecodePool, limits: Limits = LIMITS) -> MediaInfo:
-    """What a recording is: of a stored one, it is found once, and kept."""
+    """The format and length of a recording. Those of a stored one are found once and kept."""
     return info_of(content, limits, pool) if isinstance(content, Extent) else probe(content, pool)
 
 

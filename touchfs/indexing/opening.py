@@ -1,6 +1,6 @@
 """The steps of opening a dataset: find its shards, collect what is known of each, and index the others when needed.
 
-They are in one file, as each goes on with what the steps before it have found.
+They are in one file of over 500 lines, because each step uses what those before it have found.
 """
 
 from __future__ import annotations

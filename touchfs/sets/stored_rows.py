@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,7 @@ from touchfs.bulk.tables.batches import BATCH_BYTES, DirectoryColumns
 from touchfs.bulk.tables.lance_batches import LanceBatches
 from touchfs.core.errors import UsageError
 from touchfs.core.extras import load_pyarrow
+from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.shard import Shard
 from touchfs.features import FeatureType
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from touchfs.source.store import StoredFile
 
+log = logging.getLogger(__name__)
+
 # Rows that are put in order at a time.
 _ROWS = 8192
 _BYTES = 1 << 26
@@ -38,7 +42,8 @@ _BYTES = 1 << 26
 class StoredRows:
     """The rows at `ordinals` of samples that are rows, with some `columns`, by default all.
 
-    Raises UsageError for a column that no table has, and for tables whose columns do not fit together.
+    Columns of overlays are no part of them, and a warning says so. Raises UsageError for a column that no
+    table has, and for tables whose columns do not fit together.
     """
 
     def __init__(self, samples: SetSamples, ordinals: Sequence[int], columns: Sequence[str] | None) -> None:
@@ -47,6 +52,8 @@ class StoredRows:
         self._ordinals = ordinals
         datasets = datasets_of(samples)
         shards = [shard for dataset in datasets for shard in dataset.shards]
+        if columns is None and any(_have_overlays(dataset) for dataset in datasets):
+            log.warning("the columns of overlays are left out: `touchfs convert --overlay` writes them, too")
         self._limits = datasets[0].limits
         self._inputs = [*map(_input, shards)]
         self._bytes = sum(each.size for each in shards) // max(sum(each.samples for each in shards), 1)
@@ -149,6 +156,10 @@ class StoredRows:
 
 def _features(schema: pyarrow.Schema, names: Sequence[str]) -> dict[str, FeatureType]:
     return {name: kind for name, kind in (features_of_schema(schema.metadata) or {}).items() if name in names}
+
+
+def _have_overlays(dataset: Dataset) -> bool:
+    return any(dataset.catalog(position).of_overlays for position in range(len(dataset.shards)))
 
 
 def _input(shard: Shard) -> InputShard:

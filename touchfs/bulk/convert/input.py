@@ -144,7 +144,7 @@ class AddedByOverlays:
         self._kinds = catalog.of_overlays
 
     def files(self, ordinal: int) -> Iterator[ViewFile]:
-        """Those of a sample. Raises FormatError for a damaged catalog."""
+        """The overlays' files of a sample. Raises FormatError for a damaged catalog."""
         for row in self._table.files(ordinal):
             if self._table.kind[row] in self._kinds:
                 extension, data = self._table.extension(row), self._table.inline(row)

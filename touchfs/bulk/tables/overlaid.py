@@ -56,7 +56,7 @@ class OverlaidTable:
             yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self.schema)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """What overlays have for each row of the table that is chosen."""
+        """The overlays' values by column, for each chosen row of the table."""
         for shard in self._shards:
             catalog = Catalog(shard.overlaid, shard.path) if shard.overlaid else None
             added = None if catalog is None else AddedByOverlays(catalog)
