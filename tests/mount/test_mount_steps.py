@@ -181,8 +181,10 @@ def test_a_process_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount
                 stopped = control()
                 with suppress(ProcessLookupError):  # it was replaced
                     os.kill(stopped, signal.SIGSTOP)
-                    told += [said(same, "next").strip() for _ in range(3)]
-                    os.kill(stopped, number)
+                    try:
+                        told += [said(same, "next").strip() for _ in range(3)]
+                    finally:  # or nobody would end
+                        os.kill(stopped, number)
                 if number == signal.SIGKILL or not runs(stopped):
                     killed.add(stopped)
         finally:
