@@ -143,7 +143,7 @@ class SpikeControl:
             "read": self._read,
             "flush": self._flush,
         }
-        return {name: guarded(name, handle, self._worker, self._refusals) for name, handle in named.items()}
+        return guarded(named, self._worker, self._refusals)
 
     def close(self) -> None:
         pass

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -194,6 +194,27 @@ def test_a_process_that_is_stopped_at_any_moment_of_a_step_holds_nobody_up(mount
     assert Counter(told + keys) == Counter(wanted)
     assert in_order(told, wanted) and in_order(keys, wanted)
     assert int(said(train, "epoch")) * COUNT + int(said(train, "position")) == len(wanted)
+
+
+def test_a_process_that_is_stopped_in_a_step_is_replaced_though_others_have_asked_it(mount, numbers, tmp_path):
+    """It may have the lock of the state, for which all wait."""
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--stuck-seconds", 1000)
+    train = make_iterator(mounted, '{"output": "key"}')
+    (store,) = (tmp_path / "state").glob("*.sqlite")
+    (stopped,) = mounted.control()
+    with closing(sqlite3.connect(store, isolation_level=None)) as other, ThreadPoolExecutor(1) as thread:
+        other.execute("BEGIN IMMEDIATE")
+        stepping = thread.submit(said, train, "next")
+        assert not wait([stepping], 0.5).done
+        os.listdir(train)
+        os.kill(stopped, signal.SIGSTOP)
+        other.execute("ROLLBACK")
+        try:
+            wait_until(lambda: not runs(stopped), 20)
+        finally:  # or nobody would end
+            with suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGKILL)
+        assert stepping.result() == "n0\n"
 
 
 def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):

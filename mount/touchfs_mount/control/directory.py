@@ -98,7 +98,7 @@ class ControlDirectory:
             "statfs": self._statfs,
             **dict.fromkeys(_CHANGES, self._change),
         }
-        return {name: guarded(name, handle, self._worker, self._refusals) for name, handle in named.items()}
+        return guarded(named, self._worker, self._refusals)
 
     async def _lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if len(name) > NAME_MAX:

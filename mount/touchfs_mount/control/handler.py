@@ -30,11 +30,16 @@ Handler = Callable[..., Awaitable[Any]]
 _ANSWERS = frozenset({errno.ENOSYS})
 
 
-def guarded(name: str, handle: Handler, worker: Worker, refusals: Refusals) -> Handler:
-    """Wrap the handler of an operation, whose first argument is an inode or a handle."""
+def guarded(handlers: dict[str, Handler], worker: Worker, refusals: Refusals) -> dict[str, Handler]:
+    """Wrap the handlers of a process, by operation. The first argument of each is an inode or a handle."""
+    places = list(range(ON_LOOP, len(worker.running)))
+    return {name: _guarded(name, handle, worker, refusals, places) for name, handle in handlers.items()}
+
+
+def _guarded(name: str, handle: Handler, worker: Worker, refusals: Refusals, places: list[int]) -> Handler:
+    """`places` has the free ones of `running`: each operation that runs has its own."""
     operation, salt = OPERATIONS.index(name), hash(name)
     counters, numbers, strikes = worker.counters, worker.numbers, worker.strikes
-    places = list(range(ON_LOOP, len(worker.running)))
 
     async def handler(*arguments: Any) -> Any:
         began = monotonic_ns()
