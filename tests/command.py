@@ -46,16 +46,14 @@ def fork_server(*before: str, owner: int = -1) -> Iterator[tuple[Path, int]]:
     here = Path(__file__).parent
     program = place / "touchfs"
     subprocess.run(["cc", "-O1", "-o", program, here / "launcher.c"], check=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(os.fspath(place / "socket"))
-        (place / "socket").chmod(0o666)
-        listener.listen(64)
+    with ExitStack() as listeners:
+        numbers = [listeners.enter_context(_listener(place / name)).fileno() for name in ("small", "large")]
         ended, until_we_end = os.pipe()
         server = subprocess.Popen(
-            [*before, sys.executable, here / "fork_server.py", str(listener.fileno()), INSTALLED, place],
+            [*before, sys.executable, here / "fork_server.py", *map(str, numbers), INSTALLED, place],
             stdin=ended,
             stdout=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
+            pass_fds=numbers,
             process_group=0,  # what interrupts the tests is not for it
             env=os.environ | NO_THREADS,
         )
@@ -65,6 +63,14 @@ def fork_server(*before: str, owner: int = -1) -> Iterator[tuple[Path, int]]:
     finally:
         os.close(until_we_end)
         server.wait()
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(os.fspath(path))
+    path.chmod(0o666)
+    listener.listen(64)
+    return listener
 
 
 _ours = ExitStack()

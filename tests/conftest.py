@@ -1,5 +1,6 @@
 """Fixtures of all tests. Indexes and state go to a directory of the test run, not to the user's."""
 
+import gc
 import os
 import shutil
 import signal
@@ -29,6 +30,16 @@ READ_BY_IMPORTS = ("PYTHON", "LD_", "OMP_", "SSL_", "FSSPEC_")
 
 # What a shell starts in the background has SIGINT ignored, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """What is collected stays until the end: it is not looked through for garbage, again and again."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """A server that forks `touchfs` commands for tests, without a start of Python for each: see `command.py`.
 
 When the first launcher asks, it imports the command line, and nothing that starts threads: such a process could not be
-forked safely. A fork takes on the launcher's arguments, environment, directory, descriptors, limits and umask, as they
-are in /proc, and runs as the installed script does. The server tells the launcher how it ended.
+forked safely. Then it becomes two: a small server, and one that has also imported what many commands need later. A fork
+takes on the launcher's arguments, environment, directory, descriptors, limits and umask, as they are in /proc, and runs
+as the installed script does. The server tells the launcher how it ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import NoReturn
 
 from touch import NAME, touch_as
 
-LISTENER, SCRIPT, PLACE = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+SMALL, LARGE, SCRIPT, PLACE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 # What a command imports once it knows that it needs it.
 UNLOADED = ("av", "datasets", "fsspec", "lance", "pandas", "PIL", "pyarrow", "soundfile", "torch")
 # Of these, what many commands of tests need, and what starts no threads: clients of stores take 0.4 s of processor, and
@@ -97,6 +98,10 @@ def load() -> None:
         importlib.import_module(module.name)
     loaded = {name.partition(".")[0] for name in sys.modules}.intersection(UNLOADED)
     assert not loaded, f"a command imports {loaded} before it knows whether it needs it"
+
+
+def load_later() -> None:
+    """Import what many commands need later."""
     for name in LATER:
         importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
@@ -110,9 +115,7 @@ class Server:
         self._situation = own.situation()
         # What Python itself adds to the environment: the locale that it takes for "C".
         self._added = {name: value for name, value in os.environb.items() if name not in own.environment}
-        self._listener = socket.socket(fileno=LISTENER)
         self._events = select.poll()
-        self._events.register(self._listener, select.POLLIN)
         self._events.register(0, select.POLLIN)  # it ends with the tests
         # By the descriptors of both: the connection to a launcher, and its command.
         self._connections: dict[int, socket.socket] = {}
@@ -120,9 +123,17 @@ class Server:
 
     def serve(self) -> tuple[Launcher, dict[int, int]] | None:
         """Returns in each fork: for whom, and with which descriptors. Returns None at the end."""
+        for listener in (SMALL, LARGE):
+            self._events.register(listener, select.POLLIN)
         if all(number != 0 for number, _ in self._events.poll()):
             load()
+            mine, others = (SMALL, LARGE) if os.fork() == 0 else (LARGE, SMALL)
+            if mine == LARGE:
+                load_later()
             gc.freeze()
+            self._events.unregister(others)
+            os.close(others)
+            self._listener = socket.socket(fileno=mine)
         while True:
             for number, _ in self._events.poll():
                 if number == 0:
@@ -270,7 +281,7 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(SCRIPT)
     command = Server().serve()
     if command is None:
-        shutil.rmtree(PLACE)
+        shutil.rmtree(PLACE, ignore_errors=True)  # as the other server does
     else:
         become(*command)
         end(run())

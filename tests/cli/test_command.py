@@ -150,5 +150,5 @@ def test_it_is_a_fork_which_ends_with_what_asked_for_it(shards):
 def test_one_that_is_killed_before_it_asks(shards):
     """The server serves the others."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
-        gone.connect(os.fspath(TOUCHFS.with_name("socket")))
+        gone.connect(os.fspath(TOUCHFS.with_name("large")))
     assert subprocess.run([TOUCHFS, "ls", shards], stdout=subprocess.DEVNULL, check=False).returncode == 0
