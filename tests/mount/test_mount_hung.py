@@ -7,6 +7,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -196,3 +197,25 @@ def test_many_paths_that_hang_are_looked_at_together(files):
     files.hang()
     assert silent_paths([here, *paths, "/nothing"], 1, look) == set(paths)
     files.go_on()
+
+
+def test_what_is_kept_for_data_that_hang_is_listed_and_stays(files, tmp_path, monkeypatch):
+    """Of data there, and of a link to such. The command ends, and nobody waits for what it has asked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "link").symlink_to(files.path / "001")
+    (gone := tmp_path / "gone.jsonl").write_bytes(b"{}\n")
+    for source in (there := files.path / "000", tmp_path / "link", gone):
+        assert touchfs("iterator", "create", source, "train").returncode == 0
+    gone.unlink()
+    files.hang()
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.map(lambda words: touchfs("storage", *words).stdout, (["ls"], ["prune", "--json"]))
+        shown, removed = next(done), json.loads(next(done))
+    files.go_on()
+    lines = [line.split() for line in shown.splitlines()]
+    silent = {(line[2], line[-1]) for line in lines if "silent" in line}
+    assert silent >= {("index", str(there)), ("state", str(there)), ("index", str(tmp_path / "link"))}
+    assert "nobody knows whether they are gone" in shown
+    assert {each["about"] for each in removed} == {str(gone)}
+    assert "silent" not in touchfs("storage", "ls").stdout
