@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mounts import WAYS, Mount, is_waiting, touchfs, ways
 from slow import Slow, readers, slow
+from touchfs_mount.mountpoints.image_records import ImageRecord
 from waiting import wait_until
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
@@ -219,3 +220,17 @@ def test_what_is_kept_for_data_that_hang_is_listed_and_stays(files, tmp_path, mo
     assert "nobody knows whether they are gone" in shown
     assert {each["about"] for each in removed} == {str(gone)}
     assert "silent" not in touchfs("storage", "ls").stdout
+
+
+def test_tars_of_an_image_that_hang_are_told_from_those_that_have_changed(files, tmp_path):
+    """The kernel reads the tars of an image itself, so only `touchfs status` looks at them."""
+    (there := tmp_path / "a.tar").write_bytes(b"tar")
+    paths = [there, tmp_path / "gone.tar", silent := files.path / "001"]
+    devices = [
+        (str(path), found.st_size, found.st_mtime_ns, found.st_ino) for path in paths for found in [there.stat()]
+    ]
+    record = ImageRecord(0, "source", "image", "since", 3, 3, devices, False)
+    files.hang()
+    changed, unseen = record.look()
+    files.go_on()
+    assert (changed, unseen) == ([str(tmp_path / "gone.tar")], [str(silent)])
