@@ -15,7 +15,7 @@ from tree_servers import application_of, ask, in_this_process, serving
 from waiting import wait_until
 
 import touchfs.serve.server as server_module
-from touchfs.indexing import open_dataset
+from touchfs.indexing import list_dataset, open_dataset
 
 SIZE = 20_000_000
 
@@ -310,3 +310,17 @@ def test_one_client_that_reads_nothing_leaves_threads_for_others(large):
             other.sendall(b"GET /shards/l/b.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert other.recv(100).startswith(b"HTTP/1.1 200 ")
     wait_until(lambda: large.ask("/shards/l/b.txt").status == 200)
+
+
+def test_the_threads_of_a_server_end_with_it(tmp_path):
+    """Those that watch its clients, and those that index shards for them."""
+
+    def serve_once(name):
+        data = list_dataset(str(write_tar(tmp_path / name, {"b.txt": b"b"})))
+        with in_this_process(data) as port:
+            assert ask(port, f"/shards/{name.removesuffix('.tar')}/b.txt").body == b"b"
+
+    serve_once("first.tar")  # threads that all servers of a process share begin
+    before = {*threading.enumerate()}
+    serve_once("second.tar")
+    wait_until(lambda: {*threading.enumerate()} <= before)
