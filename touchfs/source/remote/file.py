@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from touchfs.core.errors import SourceError
 from touchfs.core.extent import Buffer
 from touchfs.core.urls import shown
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
@@ -16,6 +17,9 @@ from touchfs.source.remote.ranges import look
 from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import PlainRange, StoredFile
+
+# Looks on their way, by URL.
+_LOOKS: BoundedCache[str, Fingerprint] = BoundedCache(1024)
 
 
 class UrlFile:
@@ -112,7 +116,7 @@ class UrlFile:
         blocks, fingerprint = self._blocks, self._fingerprint
         if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
             return blocks, fingerprint
-        found = look(self._url, deadline)
+        found = self._look(deadline)
         if fingerprint is not None and not fingerprint.matches(found):
             self.close()
             raise changed_error(self._url)
@@ -121,6 +125,19 @@ class UrlFile:
         if blocks is None:
             blocks = self._blocks = RemoteBlocks(self._url, found)
         return blocks, found
+
+    def _look(self, deadline: float | None) -> Fingerprint:
+        """The fingerprint of the file now. Threads that want it at the same time send one request."""
+
+        def found_now() -> Fingerprint:
+            # Another thread may have looked since this one wanted to.
+            known = self._fingerprint if monotonic() < self._verify_at else None
+            return look(self._url, deadline) if known is None else known
+
+        try:
+            return _LOOKS.get(self._url, found_now)
+        finally:
+            _LOOKS.pop(self._url)  # the next look is a new one
 
     def __repr__(self) -> str:
         return f"UrlFile({self.path!r})"
