@@ -95,12 +95,12 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
-    def prefetch(self, offset: int, length: int) -> None:
-        """Have bytes fetched, as far as the file has them, without waiting for them."""
+    def prefetch(self, offset: int, length: int) -> float:
+        """Have bytes fetched, as far as the file has them, without waiting for them. Returns as `RemoteBlocks`."""
         deadline = deadline_from_now()
         blocks, fingerprint = self._verified(deadline)
-        if (stop := min(offset + length, fingerprint.size)) > offset:
-            blocks.prefetch(offset, stop, deadline)
+        stop = min(offset + length, fingerprint.size)
+        return blocks.prefetch(offset, stop, deadline) if stop > offset else 0.0
 
     def blocks(self) -> RemoteBlocks:
         """The pieces of the version that it must have, which need not be the one that is there now."""
