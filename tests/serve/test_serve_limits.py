@@ -11,11 +11,14 @@ from http.client import HTTPConnection
 
 import pytest
 from tars import write_tar
-from tree_servers import application_of, ask, in_this_process, serving
+from tree_servers import ask, in_this_process, serving
 from waiting import wait_until
 
 import touchfs.serve.server as server_module
 from touchfs.indexing import list_dataset, open_dataset
+from touchfs.serve.access import HttpAccess
+from touchfs.serve.application import Application
+from touchfs.serve.served_tree import ServedTree
 
 SIZE = 20_000_000
 
@@ -268,14 +271,16 @@ def test_headers_that_can_be_read_in_two_ways_are_refused(large, headers):
 def held(dataset, monkeypatch, seconds):
     """A server whose answers begin, and go on once the event is set; the requests that have begun; clients of it."""
     monkeypatch.setattr(server_module, "QUEUE_SECONDS", seconds)
-    application, gate, begun = application_of(dataset), threading.Event(), []
+    gate, begun = threading.Event(), []
 
-    def answer(environ, start_response):
-        begun.append(environ["PATH_INFO"])
-        gate.wait(60)
-        return application(environ, start_response)
+    class HeldApplication(Application):
+        def __call__(self, environ, start_response):
+            begun.append(environ["PATH_INFO"])
+            gate.wait(60)
+            return super().__call__(environ, start_response)
 
-    with in_this_process(dataset, application=answer) as port, ThreadPoolExecutor(server_module.THREADS) as pool:
+    application = HeldApplication(ServedTree(dataset), HttpAccess("localhost", None))
+    with in_this_process(dataset, application=application) as port, ThreadPoolExecutor(server_module.THREADS) as pool:
         try:
             yield gate, begun, lambda number: [pool.submit(ask, port, "/shards/l/b.txt") for _ in range(number)]
         finally:
