@@ -25,7 +25,7 @@ from touchfs.node.core.pair_node import EXTEND
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.merge import merge_states
 from touchfs.node.graph.ordered_graph import at_position, find_ordered_node, next_position, ordered_node, with_part
-from touchfs.node.graph.share import is_restored, share_of
+from touchfs.node.graph.share import is_restored
 from touchfs.node.graph.state import extended_state, say_growth
 from touchfs.node.leaf.dataloading import rank_of_process
 from touchfs.node.order.batches import GlobalBatches
@@ -198,7 +198,9 @@ class ItemLoader(StatefulDataLoader):  # type: ignore[misc]
         collate: Collate,
         options: dict[str, Any],
     ) -> None:
-        self._dataset = NodeIterableDataset(share_of(graph, rank, world_size))
+        self._dataset = NodeIterableDataset(graph)
+        # A graph that was restored is shared once, as its shares are parts of ranks.
+        self._dataset.rank, self._dataset.world_size = rank, world_size
         self._is_shared = world_size > 1
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it in each loader

@@ -5,6 +5,8 @@ positions, which cannot, so it is removed only if its data are gone. Nor can lis
 which stay. A file that a mount uses is never removed.
 
 Only files with names that touchfs gives are listed, in touchfs's own directories. Nothing outside is ever removed.
+
+Data may be on a file system that does not answer. Then nobody knows whether they are gone, and they count as there.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from touchfs.core.errors import NotFoundError, TouchfsError
@@ -27,16 +29,17 @@ from touchfs.core.urls import shown
 from touchfs.dataset import counted
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
+from touchfs.indexing.silent import answers_in_time
 from touchfs.posix.mounts import Mount, may_be_away, mounts
 from touchfs.registry.containers import is_compressed
 from touchfs.registry.directory.members import find_members
 from touchfs.registry.find import find_shards
 from touchfs.select.survivors import SUFFIX, survivors_directory
-from touchfs.source.decompressed import scratch_name
-from touchfs.source.fingerprint import parse_files
+from touchfs.source.decompressed import scratch_name_of_resolved
+from touchfs.source.fingerprint import Fingerprint, parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
-from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
+from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path_of_resolved
 from touchfs.store.shard_lists import lists_directory
 from touchfs.verify.journal import journal_stem
 
@@ -44,6 +47,8 @@ INDEX, SCRATCH, VALUES, STATE, LOG, WHERE, SHARDS = "index", "scratch", "values"
 # An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
 _LEFT_OVER_SECONDS = 3600
 _DATASET_FILE_MAX = 256 << 20
+# How long a file system may take to say whether data are there.
+_PATIENCE_SECONDS = 5.0
 _OURS = re.compile(r"[0-9a-f]{32}\..+")
 
 
@@ -54,7 +59,7 @@ class StoredItem:
     `kind` is one of `INDEX`, `SCRATCH`, `VALUES`, `STATE`, `LOG`, `WHERE`, `SHARDS`. `about` is the dataset, shard or
     mount point that it belongs to, a text for values, or None if unknown. `size` is in bytes. `used` is the time of the
     last write or read, in seconds since 1970. `is_gone`: its data no longer exist. `is_used`: a mount or another
-    process uses it.
+    process uses it. `is_silent`: the file system of its data does not answer, so they may be gone.
     """
 
     kind: str
@@ -64,6 +69,18 @@ class StoredItem:
     used: float
     is_gone: bool
     is_used: bool
+    is_silent: bool = False
+
+
+class _FoundData(NamedTuple):
+    """What is found of data: their absolute path without links, and whether nothing is there."""
+
+    resolved: str
+    is_gone: bool
+
+
+# By path. Those that are missing do not answer.
+_Found = Mapping[str, _FoundData]
 
 
 def list_storage(state_dir: str | None = None) -> list[StoredItem]:
@@ -71,11 +88,14 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
     mounted = _mounts()
     sources = {mount.source for mount in mounted}
     datasets = list(_datasets(index_directory()))
+    compressed = list(_compressed(datasets))
+    about = {*sources, *(each.source for each in datasets), *(path for path, _ in compressed)}
+    found = answers_in_time(about, _PATIENCE_SECONDS, _find_data)
     items = [
-        *_indexes(datasets, sources),
-        *_scratch(datasets),
+        *_indexes(datasets, sources, found),
+        *_scratch(compressed, found),
         *_values(),
-        *_states(state_dir, datasets, sources),
+        *_states(state_dir, datasets, sources, found),
         *_filter_results(state_dir),
         *_shard_lists(),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
@@ -137,13 +157,13 @@ def _stem(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
 
-def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:
+def _indexes(datasets: list[_Dataset], mounted: set[str], found: _Found) -> Iterator[StoredItem]:
     """Catalogs shared by several datasets count for one of them: a mounted one first, then one that still exists."""
     taken: set[str] = set()
-    for dataset in sorted(datasets, key=lambda dataset: (dataset.source not in mounted, _is_gone(dataset.source))):
-        files = [path for path in dataset.files if path not in taken and os.path.lexists(path)]
+    for dataset in sorted(datasets, key=lambda each: (each.source not in mounted, _are_gone([each.source], found))):
+        source, files = dataset.source, [path for path in dataset.files if path not in taken and os.path.lexists(path)]
         taken.update(files)
-        yield _item(INDEX, dataset.source, files, _is_gone(dataset.source), dataset.source in mounted)
+        yield _item(INDEX, source, files, _are_gone([source], found), source in mounted, _is_silent([source], found))
     now = time.time()
     for path in _list_files(index_directory()):
         if path not in taken:
@@ -152,15 +172,20 @@ def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem
                 yield item
 
 
-def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
+def _scratch(compressed: list[tuple[str, Fingerprint]], found: _Found) -> Iterator[StoredItem]:
     """A file that no dataset file names may belong to data whose index is beside them or in memory. So its data do not
     count as gone; the scratch store itself evicts such files when it needs room.
     """
     store = Scratch.configured()
-    about = {store.path(name): path for name, path in _decompressed(datasets)}
+    about = {
+        store.path(scratch_name_of_resolved(_resolved(path, found), fingerprint)): path
+        for path, fingerprint in compressed
+    }
     for path in store.stored():
-        source = about.get(path)
-        yield _item(SCRATCH, source, [path], source is not None and _is_gone(source), is_used(path))
+        sources = [about[path]] if path in about else []
+        yield _item(
+            SCRATCH, about.get(path), [path], _are_gone(sources, found), is_used(path), _is_silent(sources, found)
+        )
 
 
 def _values() -> Iterator[StoredItem]:
@@ -170,30 +195,35 @@ def _values() -> Iterator[StoredItem]:
         yield _item(VALUES, about, files, False, False)
 
 
-def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
-    """`(name in the scratch store, path)` of the compressed files of all datasets."""
+def _compressed(datasets: list[_Dataset]) -> Iterator[tuple[str, Fingerprint]]:
+    """The paths and fingerprints of the compressed files of all datasets."""
     for shard in (shard for dataset in datasets for shard in dataset.shards):
         with suppress(KeyError, TypeError, AttributeError):
             for name, fingerprint in parse_files(shard["files"]).items():
                 path = os.path.join(os.path.dirname(str(shard["path"])), name)
                 if is_compressed(path):
-                    yield scratch_name(path, fingerprint), path
+                    yield path, fingerprint
 
 
-def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:
+def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str], found: _Found) -> Iterator[StoredItem]:
     """The name of a state store is a hash of its source. The source comes from an index of the same dataset, else from
     the paths of shards, which the stores of mounts hold.
     """
-    about = {state_path(each.source, STATE_SUFFIX, state_dir, each.split): each.source for each in datasets}
-    used = {state_path(source, STATE_SUFFIX, state_dir) for source in mounted}
-    used |= {path for path, source in about.items() if source in mounted}
-    for path in _list_files(state_directory(state_dir)):
-        if path.endswith(STATE_SUFFIX):
-            files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
-            paths = [about[path]] if path in about else _shards_of(path)
-            # One path may be a URL, which `commonpath` would damage.
-            source = paths[0] if len(paths) == 1 else os.path.commonpath(paths) if paths else None
-            yield _item(STATE, source, files, bool(paths) and all(map(_is_gone, paths)), path in used)
+
+    def store(source: str, split: str | None = None) -> str:
+        return state_path_of_resolved(_resolved(source, found), STATE_SUFFIX, state_dir, split)
+
+    about = {store(each.source, each.split): [each.source] for each in datasets}
+    used = {*map(store, mounted), *(path for path, (source,) in about.items() if source in mounted)}
+    stores = [path for path in _list_files(state_directory(state_dir)) if path.endswith(STATE_SUFFIX)]
+    shards = {path: _shards_of(path) for path in stores if path not in about}
+    found = {**answers_in_time(chain(*shards.values()), _PATIENCE_SECONDS, _find_data), **found}
+    for path in stores:
+        files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
+        paths = about.get(path) or shards[path]
+        # One path may be a URL, which `commonpath` would damage.
+        source = paths[0] if len(paths) == 1 else os.path.commonpath(paths) if paths else None
+        yield _item(STATE, source, files, _are_gone(paths, found), path in used, _is_silent(paths, found))
 
 
 def _shards_of(store: str) -> list[str]:
@@ -234,7 +264,9 @@ def _list_files(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
     return [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def _item(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> StoredItem:
+def _item(
+    kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool, is_silent: bool = False
+) -> StoredItem:
     size, used = 0, 0.0
     for path in files:
         with suppress(FileNotFoundError):
@@ -242,7 +274,24 @@ def _item(kind: str, about: str | None, files: list[str], is_gone: bool, is_used
             size += status.st_size
             # `list_storage` itself reads dataset files and states, which may change their access times.
             used = max(used, status.st_mtime, 0 if path.endswith((DATASET_SUFFIX, STATE_SUFFIX)) else status.st_atime)
-    return StoredItem(kind, about and shown(about), tuple(files), size, used, is_gone, is_used)
+    return StoredItem(kind, about and shown(about), tuple(files), size, used, is_gone, is_used, is_silent)
+
+
+def _are_gone(paths: list[str], found: _Found) -> bool:
+    return bool(paths) and all(path in found and found[path].is_gone for path in paths)
+
+
+def _is_silent(paths: list[str], found: _Found) -> bool:
+    return not all(path in found for path in paths)
+
+
+def _resolved(path: str, found: _Found) -> str:
+    """The path without links. If it is silent, nobody knows whether it has any."""
+    return found[path].resolved if path in found else path
+
+
+def _find_data(path: str) -> _FoundData:
+    return _FoundData(Location.of(path).resolved, _is_gone(path))
 
 
 def _is_gone(path: str) -> bool:

@@ -332,6 +332,7 @@ def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -
         return begin(share, epoch)
     if state is None and not is_restored(given):
         return begin(share, given.next_start()[0] if isinstance(given, PairNode) else 0)
-    resumed = resume_root(share, Saved(given.state_dict())) if state is None else resume(share, state)
+    # A share has its own part of what was loaded into the given graph.
+    resumed = resume_root(share, Saved(share.state_dict())) if state is None else resume(share, state)
     # Of a pass that has ended nothing is left, and a loader begins the next one, as after its own.
     return begin(share, resumed.epoch + 1) if resumed.ended else resumed

@@ -3,6 +3,9 @@
 import json
 import os
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -158,92 +161,94 @@ def test_words_that_are_missing_are_named(touchfs):
         assert f"Missing argument '{missing}'" in said(touchfs("iterator", *words), 2)
 
 
-@pytest.mark.parametrize("place", ["source", pytest.param("mount", marks=pytest.mark.variant)])
-def test_an_iterator_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_path, text):
+class Growing(NamedTuple):
+    """A dataset whose iterators are stepped at `where`, a mount or the dataset itself. `grow` adds a shard."""
+
+    data: Path
+    where: Path
+    run: Callable[..., subprocess.CompletedProcess[bytes]]
+    grow: Callable[[], None]
+
+    @property
+    def is_mounted(self):
+        return self.where != self.data
+
+    def keys(self, count):
+        return [line for _ in range(count) for line in lines(self.run("next", "train"))]
+
+
+@pytest.fixture(params=["source", pytest.param("mount", marks=pytest.mark.variant)])
+def growing(request, touchfs, tmp_path, text):
     data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
     for shard in ("b", "c"):
         write_tar(data / f"{shard}.tar", {f"{shard}{number}.txt": b"x" for number in range(5)})
     where = data
-    if place == "mount":
+    if request.param == "mount":
         where = tmp_path / "mnt"
         text("mount", data, where, "--path-prefix", "", *state)
-    try:
 
-        def run(command, *arguments, **options):
-            return touchfs("iterator", command, where, *arguments, *state, **options)
+    def run(command, *arguments, **options):
+        return touchfs("iterator", command, where, *arguments, *state, **options)
 
-        assert not run("create", "train", "--spec", '{"shuffle": 7, "output": "key"}').stderr
-        came = [line for _ in range(3) for line in lines(run("next", "train"))]
-        token = run("token", "train").stdout
-        came += lines(run("next", "train"))
+    def grow():
         write_tar(data / "a.tar", {f"a{number}.txt": b"x" for number in range(2)})
-        if place == "mount":
+        if where != data:
             text("reload", where)
-        done = run("next", "train")
-        assert done.returncode == 2
-        assert f"`touchfs iterator restore --extend {data} train` goes on with what is left" in done.stderr.decode()
-        done = run("restore", "train", "--extend")
-        assert (done.returncode, done.stdout) == (0, b"")
-        assert done.stderr == b"touchfs: 6 samples of the old order left, then 2 new samples\n"
-        rest = [line for _ in range(8) for line in lines(run("next", "train"))]
-        assert set(rest[6:]) == {"a0", "a1"} and sorted(came + rest) == sorted(
-            [f"{shard}{number}" for shard in "bc" for number in range(5)] + ["a0", "a1"]
+
+    yield Growing(data, where, run, grow)
+    if where != data:
+        subprocess.run(["fusermount3", "-u", "-z", where], check=True)
+
+
+def test_an_iterator_goes_on_over_a_dataset_that_has_grown(growing):
+    run = growing.run
+    assert not run("create", "train", "--spec", '{"shuffle": 7, "output": "key"}').stderr
+    came = growing.keys(3)
+    token = run("token", "train").stdout
+    came += lines(run("next", "train"))
+    growing.grow()
+    done = run("next", "train")
+    assert done.returncode == 2
+    assert f"`touchfs iterator restore --extend {growing.data} train` goes on with what is left" in done.stderr.decode()
+    done = run("restore", "train", "--extend")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"touchfs: 6 samples of the old order left, then 2 new samples\n"
+    rest = growing.keys(8)
+    assert set(rest[6:]) == {"a0", "a1"} and sorted(came + rest) == sorted(
+        [f"{shard}{number}" for shard in "bc" for number in range(5)] + ["a0", "a1"]
+    )
+    done = run("restore", "train", "-", input=token, stdin=None)
+    assert done.returncode != 0
+    done = run("restore", "train", "-", "--extend", input=token, stdin=None)
+    assert done.stderr == b"touchfs: 7 samples of the old order left, then 2 new samples\n"
+    assert lines(run("next", "train")) == came[3:]
+
+
+def test_a_mixture_goes_on_over_a_dataset_that_has_grown(growing):
+    run = growing.run
+    spec = {"mux": [{"shuffle": 7}, {}], "weights": [2, 1], "output": "key"}
+    assert not run("create", "train", "--spec", json.dumps(spec)).stderr
+    came = growing.keys(6)
+    growing.grow()
+    assert b"iterator restore --extend" in run("next", "train").stderr
+    if growing.is_mounted:
+        (growing.where / ".touchfs/iterators/train/token").write_text('{"extend": true}')
+    else:
+        assert run("restore", "train", "--extend").stderr == (
+            b"touchfs: source 0: 6 samples of the old order left, then 2 new samples; "
+            b"source 1: 8 samples of the old order left, then 2 new samples\n"
         )
-        done = run("restore", "train", "-", input=token, stdin=None)
-        assert done.returncode != 0
-        done = run("restore", "train", "-", "--extend", input=token, stdin=None)
-        assert done.stderr == b"touchfs: 7 samples of the old order left, then 2 new samples\n"
-        assert lines(run("next", "train")) == came[3:]
-    finally:
-        if place == "mount":
-            subprocess.run(["fusermount3", "-u", "-z", where], check=True)
-
-
-@pytest.mark.parametrize("place", ["source", pytest.param("mount", marks=pytest.mark.variant)])
-def test_a_mixture_goes_on_over_a_dataset_that_has_grown(place, touchfs, tmp_path, text):
-    data, state = tmp_path / "d", ["--state-dir", tmp_path / "state"]
-    for shard in ("b", "c"):
-        write_tar(data / f"{shard}.tar", {f"{shard}{number}.txt": b"x" for number in range(5)})
-    where = data
-    if place == "mount":
-        where = tmp_path / "mnt"
-        text("mount", data, where, "--path-prefix", "", *state)
-    try:
-
-        def keys(count):
-            return [line for _ in range(count) for line in lines(run("next", "train"))]
-
-        def run(command, *arguments, **options):
-            return touchfs("iterator", command, where, *arguments, *state, **options)
-
-        spec = {"mux": [{"shuffle": 7}, {}], "weights": [2, 1], "output": "key"}
-        assert not run("create", "train", "--spec", json.dumps(spec)).stderr
-        came = keys(6)
-        write_tar(data / "a.tar", {f"a{number}.txt": b"x" for number in range(2)})
-        if place == "mount":
-            text("reload", where)
-        assert b"iterator restore --extend" in run("next", "train").stderr
-        if place == "mount":
-            (where / ".touchfs/iterators/train/token").write_text('{"extend": true}')
-        else:
-            assert run("restore", "train", "--extend").stderr == (
-                b"touchfs: source 0: 6 samples of the old order left, then 2 new samples; "
-                b"source 1: 8 samples of the old order left, then 2 new samples\n"
-            )
-        rest = keys(18)
-        assert run("next", "train").stdout == b"", "the epoch of 20 samples has got four more"
-        old = [f"{shard}{number}" for shard in "bc" for number in range(5)]
-        first = [key for number, key in enumerate(came + rest) if number % 3 != 1]
-        assert sorted(first[:10]) == old and sorted(first[10:12]) == ["a0", "a1"]
-        assert (came + rest)[1::3] == old[:8]
-        if place == "mount":
-            assert not run("create", "other", "--spec", json.dumps(spec)).stderr
-            for name in ("other", "train"):
-                (where / f".touchfs/iterators/{name}/reset").write_text('{"epoch": 1}')
-            assert keys(5) == [line for _ in range(5) for line in lines(run("next", "other"))]
-    finally:
-        if place == "mount":
-            subprocess.run(["fusermount3", "-u", "-z", where], check=True)
+    rest = growing.keys(18)
+    assert run("next", "train").stdout == b"", "the epoch of 20 samples has got four more"
+    old = [f"{shard}{number}" for shard in "bc" for number in range(5)]
+    first = [key for number, key in enumerate(came + rest) if number % 3 != 1]
+    assert sorted(first[:10]) == old and sorted(first[10:12]) == ["a0", "a1"]
+    assert (came + rest)[1::3] == old[:8]
+    if growing.is_mounted:
+        assert not run("create", "other", "--spec", json.dumps(spec)).stderr
+        for name in ("other", "train"):
+            (growing.where / f".touchfs/iterators/{name}/reset").write_text('{"epoch": 1}')
+        assert growing.keys(5) == [line for _ in range(5) for line in lines(run("next", "other"))]
 
 
 def add_texts(data, shard):

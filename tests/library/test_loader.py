@@ -42,6 +42,10 @@ def is_even(number: int) -> bool:
     return number % 2 == 0
 
 
+def is_small(number: int) -> bool:
+    return number < 25
+
+
 def flat(batches):
     return [number for batch in batches for number in batch.tolist()]
 
@@ -354,6 +358,18 @@ def test_it_begins_where_the_set_is(ds):
     again.load_state_dict(first.state_dict())
     with pytest.raises(UsageError, match="begins at a state of samples, which is none of batches by length"):
         again.loader(max_tokens=4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_items_go_on_where_the_set_is(ds, workers, ranks):
+    """Workers and ranks share what is left of the epoch, and after that whole ones."""
+    first, again = (ds.shuffle(7).map(number_of).filter(is_small) for _ in range(2))
+    taken = list(islice(first, 5))
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    loaders = [again.loader(num_workers=workers, rank=rank, world_size=ranks) for rank in range(ranks)]
+    for before in (taken, []):
+        assert sorted([*before, *(number for loader in loaders for number in loader)]) == list(range(25))
 
 
 def test_what_it_loads(ds):

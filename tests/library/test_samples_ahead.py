@@ -1,5 +1,6 @@
 """`touchfs.open(…).prefetch(n)`: what comes next is here, or made, before it is taken."""
 
+import gc
 import itertools
 import random
 import threading
@@ -12,6 +13,7 @@ from waiting import wait_until
 
 import touchfs
 from touchfs.core.errors import SourceError, UsageError
+from touchfs.source.remote.kept import KEPT, TURNOVER
 from touchfs.torch import NodeIterableDataset
 
 COUNT, AHEAD = 60, 8
@@ -79,6 +81,24 @@ def test_a_pass_resumes_exactly(server):
     again = make()
     again.load_state_dict(state)
     assert [sample.key for sample in again] == after
+
+
+def test_threads_that_wait_for_room_in_the_cache_go_on_and_end_with_a_pass(server, monkeypatch):
+    """The cache has room for 16 MiB of what is fetched ahead, and all samples take 18 MB."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1M")
+    KEPT.forget()
+    TURNOVER.forget()
+    samples = touchfs.open(f"{server.url}/one.tar").shuffle(7).prefetch(COUNT, threads=2)
+    assert {f"{sample.key}.bin": sample["bin"] for sample in samples} == FILES
+    KEPT.forget()
+    asked = len(server.ranges)
+    running = iter(samples)
+    next(running)
+    wait_until(lambda: sum(stop - start for _, start, stop in server.ranges[asked:]) > 14 << 20)
+    del running, samples  # which holds the pass that was begun last
+    gc.collect()
+    wait_until(lambda: not any(thread.name == "touchfs-prefetch" for thread in threading.enumerate()))
+    TURNOVER.forget()
 
 
 def test_a_set_stays_a_set(server):

@@ -312,17 +312,21 @@ def test_going_on_with_another_number_of_workers() -> None:
         assert sorted(other) == list(range(20))
 
 
-def test_one_ranks_state_is_not_taken_for_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_what_a_graph_was_restored_to_and_no_state_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     node = leaf()
-    next(iter(node))
+    taken = next(iter(node))
     told = leaf()
     restore_state_dict(told, collect_state_dict(node))
     assert len(list(NodeIterableDataset(told))) == 13
     # As in a worker. In a real one, torch takes 10 seconds to get over an error of a dataset's iter().
-    monkeypatch.setattr(touchfs.torch, "get_worker_info", lambda: SimpleNamespace(id=1, num_workers=2))
-    for dataset in (NodeIterableDataset(told), NodeIterableDataset(leaf(), state=collect_state_dict(node))):
-        with pytest.raises(UsageError, match="merge_states"):
-            iter(dataset)
+    came = [taken]
+    for worker in range(2):
+        worker_info = SimpleNamespace(id=worker, num_workers=2)
+        monkeypatch.setattr(touchfs.torch, "get_worker_info", lambda worker_info=worker_info: worker_info)
+        came += NodeIterableDataset(told)
+    assert sorted(came) == sorted(leaf())
+    with pytest.raises(UsageError, match="merge_states"):
+        iter(NodeIterableDataset(leaf(), state=collect_state_dict(node)))
 
 
 # -- in any epoch

@@ -7,6 +7,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from mounts import WAYS, Mount, is_waiting, touchfs, ways
 from slow import Slow, readers, slow
+from touchfs_mount.mountpoints.image_records import ImageRecord
 from waiting import wait_until
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
@@ -196,3 +198,39 @@ def test_many_paths_that_hang_are_looked_at_together(files):
     files.hang()
     assert silent_paths([here, *paths, "/nothing"], 1, look) == set(paths)
     files.go_on()
+
+
+def test_what_is_kept_for_data_that_hang_is_listed_and_stays(files, tmp_path, monkeypatch):
+    """Of data there, and of a link to such. The command ends, and nobody waits for what it has asked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "link").symlink_to(files.path / "001")
+    (gone := tmp_path / "gone.jsonl").write_bytes(b"{}\n")
+    for source in (there := files.path / "000", tmp_path / "link", gone):
+        assert touchfs("iterator", "create", source, "train").returncode == 0
+    gone.unlink()
+    files.hang()
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.map(lambda words: touchfs("storage", *words).stdout, (["ls"], ["prune", "--json"]))
+        shown, removed = next(done), json.loads(next(done))
+    files.go_on()
+    lines = [line.split() for line in shown.splitlines()]
+    silent = {(line[2], line[-1]) for line in lines if "silent" in line}
+    assert silent >= {("index", str(there)), ("state", str(there)), ("index", str(tmp_path / "link"))}
+    assert "nobody knows whether they are gone" in shown
+    assert {each["about"] for each in removed} == {str(gone)}
+    assert "silent" not in touchfs("storage", "ls").stdout
+
+
+def test_tars_of_an_image_that_hang_are_told_from_those_that_have_changed(files, tmp_path):
+    """The kernel reads the tars of an image itself, so only `touchfs status` looks at them."""
+    (there := tmp_path / "a.tar").write_bytes(b"tar")
+    paths = [there, tmp_path / "gone.tar", silent := files.path / "001"]
+    devices = [
+        (str(path), found.st_size, found.st_mtime_ns, found.st_ino) for path in paths for found in [there.stat()]
+    ]
+    record = ImageRecord(0, "source", "image", "since", 3, 3, devices, False)
+    files.hang()
+    changed, unseen = record.look()
+    files.go_on()
+    assert (changed, unseen) == ([str(tmp_path / "gone.tar")], [str(silent)])

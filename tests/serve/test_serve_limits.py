@@ -11,11 +11,14 @@ from http.client import HTTPConnection
 
 import pytest
 from tars import write_tar
-from tree_servers import application_of, ask, in_this_process, serving
+from tree_servers import ask, in_this_process, serving
 from waiting import wait_until
 
 import touchfs.serve.server as server_module
-from touchfs.indexing import open_dataset
+from touchfs.indexing import list_dataset, open_dataset
+from touchfs.serve.access import HttpAccess
+from touchfs.serve.application import Application
+from touchfs.serve.served_tree import ServedTree
 
 SIZE = 20_000_000
 
@@ -268,14 +271,16 @@ def test_headers_that_can_be_read_in_two_ways_are_refused(large, headers):
 def held(dataset, monkeypatch, seconds):
     """A server whose answers begin, and go on once the event is set; the requests that have begun; clients of it."""
     monkeypatch.setattr(server_module, "QUEUE_SECONDS", seconds)
-    application, gate, begun = application_of(dataset), threading.Event(), []
+    gate, begun = threading.Event(), []
 
-    def answer(environ, start_response):
-        begun.append(environ["PATH_INFO"])
-        gate.wait(60)
-        return application(environ, start_response)
+    class HeldApplication(Application):
+        def __call__(self, environ, start_response):
+            begun.append(environ["PATH_INFO"])
+            gate.wait(60)
+            return super().__call__(environ, start_response)
 
-    with in_this_process(dataset, application=answer) as port, ThreadPoolExecutor(server_module.THREADS) as pool:
+    application = HeldApplication(ServedTree(dataset), HttpAccess("localhost", None))
+    with in_this_process(dataset, application=application) as port, ThreadPoolExecutor(server_module.THREADS) as pool:
         try:
             yield gate, begun, lambda number: [pool.submit(ask, port, "/shards/l/b.txt") for _ in range(number)]
         finally:
@@ -310,3 +315,17 @@ def test_one_client_that_reads_nothing_leaves_threads_for_others(large):
             other.sendall(b"GET /shards/l/b.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert other.recv(100).startswith(b"HTTP/1.1 200 ")
     wait_until(lambda: large.ask("/shards/l/b.txt").status == 200)
+
+
+def test_the_threads_of_a_server_end_with_it(tmp_path):
+    """Those that watch its clients, and those that index shards for them."""
+
+    def serve_once(name):
+        data = list_dataset(str(write_tar(tmp_path / name, {"b.txt": b"b"})))
+        with in_this_process(data) as port:
+            assert ask(port, f"/shards/{name.removesuffix('.tar')}/b.txt").body == b"b"
+
+    serve_once("first.tar")  # threads that all servers of a process share begin
+    before = {*threading.enumerate()}
+    serve_once("second.tar")
+    wait_until(lambda: {*threading.enumerate()} <= before)

@@ -72,6 +72,25 @@ def test_a_windowed_order_fetches_each_part_about_once(far: RangeServer, samples
     assert fetched(far, samples, shuffle=True, seed=3, window=len(samples) // 10) < 2
 
 
+@pytest.mark.parametrize("samples", [SHARDS], indirect=True)
+def test_prefetching_beyond_the_cache_asks_for_no_more(
+    far: RangeServer, samples: DatasetSamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of thousands of samples would push each other out of it: with exact ranges, four times the requests."""
+    asked, moved = [], []
+    for ahead in (16, 4000):
+        monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / str(ahead)))
+        KEPT.forget()
+        TURNOVER.forget()
+        far.ranges.clear()
+        order = LazyIndexedManifestIterator(samples, True, 3, window=len(samples) // 10)
+        assert sum(len(sample["bin"]) for sample in LazyPrefetcher(order, ahead, 8)) == len(samples) * SIZE
+        asked.append(len(far.ranges))
+        moved.append(sum(stop - start for _, start, stop in far.ranges))
+    assert asked[1] < 1.5 * asked[0]
+    assert moved[1] < 1.5 * moved[0]
+
+
 @pytest.mark.parametrize("samples", [2], indirect=True)
 def test_a_global_shuffle_fetches_exact_ranges_once_blocks_are_evicted_unread(
     far: RangeServer, samples: DatasetSamples, caplog: pytest.LogCaptureFixture

@@ -329,6 +329,20 @@ def test_threads_ask_once(server, data):
     assert len(server.ranges) == 1
 
 
+def test_threads_that_begin_together_look_once(server, data):
+    for number in range(1, 6):
+        file = DATA.open(server.put(f"/looked{number}.bin", data))
+        ready = threading.Barrier(8)
+
+        def read(_, file=file, ready=ready):
+            ready.wait()
+            return file.read(0, 100)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(read, range(8))) == {data[:100]}
+        assert sum("Range" not in headers for _, headers in server.requests) == number
+
+
 def test_it_is_pickled(server, data):
     file = DATA.open(server.put("/pickled.bin", data))
     file.open()

@@ -57,6 +57,8 @@ def listing(as_json: bool, state_dir: str | None) -> None:
     for item in items:
         say(_line(item))
     say(f"{sum(item.size for item in items):>15,} bytes in all")
+    if any(item.is_silent for item in items):
+        say("silent: the file system of the data does not answer, so nobody knows whether they are gone")
 
 
 @command.command("prune")
@@ -96,6 +98,6 @@ _HEADING = f"{'bytes':>15} {'used':<10} {'kind':<7} {'':<6} about"
 
 def _line(item: StoredItem) -> str:
     day = time.strftime("%Y-%m-%d", time.localtime(item.used))
-    note = "in use" if item.is_used else "gone" if item.is_gone else ""
+    note = "in use" if item.is_used else "gone" if item.is_gone else "silent" if item.is_silent else ""
     about = "unknown" if item.about is None else quote_name(item.about)
     return f"{item.size:>15,} {day} {item.kind:<7} {note:<6} {about}"

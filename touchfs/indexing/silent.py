@@ -2,28 +2,33 @@
 
 A caller that must not wait first tests all paths in threads: one thread tests them in order, and if a path takes its
 time, another thread continues with the next one. A path that has not answered after some seconds is *silent*, and its
-thread is abandoned.
+thread is abandoned. A process with such a thread may not end, even when it is killed. So a command that has to end
+lets another process ask (`answers_in_time`).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing, suppress
 from time import monotonic
+from typing import TypeVar
 
-from touchfs.core.errors import TouchfsError
+from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.core.location import Location
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
+from touchfs.posix.helper_process import HelperEndedError, HelperProcess, answer_calls
 from touchfs.posix.threads import start_thread
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.find import directory_kind, walk
 from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import FileType, Store
 
+T = TypeVar("T")
 # How long a mount waits by default.
 PATIENCE_SECONDS = 10.0
 
@@ -69,6 +74,47 @@ def silent_paths(paths: Iterable[str], seconds: float, access: Callable[[str], o
         ended.wait(_NEXT_SECONDS)
         ended.clear()
     return frozenset([*todo, *(path for path, _ in list(in_progress.values()) if path)])
+
+
+def answers_in_time(paths: Iterable[str], seconds: float, ask: Callable[[str], T]) -> dict[str, T]:
+    """What `ask`, a function of a module, answers of each path. Silent paths are left out.
+
+    A process of its own asks. Raises SourceError if there is none.
+    """
+    if not (asked := list(dict.fromkeys(paths))):
+        return {}
+    try:
+        with closing(HelperProcess(__name__, seconds, ask, end=signal.SIGKILL)) as helper:
+            answers: dict[str, T] = helper.call(asked)
+            return answers
+    except OSError as error:
+        raise SourceError(f"no process can be started to look at data: {error.strerror}") from error
+    except HelperEndedError as error:
+        raise SourceError(f"the process that looks at data was ended{error}") from error
+
+
+def serve(seconds: float, ask: Callable[[str], T]) -> Callable[[Sequence[str]], dict[str, T]]:
+    """In the process: the function that asks."""
+
+    def answers(paths: Sequence[str]) -> dict[str, T]:
+        found: dict[str, T] = {}
+
+        def keep(path: str) -> None:
+            found[path] = ask(path)
+
+        # Where many paths are in one directory, one thread waits for all.
+        silent = silent_paths(map(os.path.dirname, paths), seconds, os.path.lexists)
+        silent_paths((path for path in paths if os.path.dirname(path) not in silent), seconds, keep)
+        return dict(found)
+
+    return answers
+
+
+def main() -> None:
+    """The entry point of the process."""
+    # It may be there for long: nobody who reads what the command prints must wait for its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    answer_calls(serve)
 
 
 def look_below(path: str, store: Store) -> None:

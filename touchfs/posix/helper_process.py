@@ -24,7 +24,7 @@ from typing import Any
 from touchfs.core.errors import TouchfsError
 from touchfs.posix import interpreter
 
-# From the end of a process's connection to the end of the process.
+# From the end of a process's connection, or from its signal, to the end of the process.
 _END_SECONDS = 1.0
 
 
@@ -68,9 +68,10 @@ class HelperProcess:
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """End it. One that hangs in a file system ends later, and is not waited for."""
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
         with suppress(OSError):  # of a call that could not be sent
             self._stream.close()
 

@@ -49,6 +49,10 @@ class Application:
         self._access = access
         self.explorer = Explorer(tree, states or {})
 
+    def close(self) -> None:
+        """Begin to index no more shards."""
+        self._served.close()
+
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request."""
         try:

@@ -41,6 +41,10 @@ class OnDemand:
         self._calls: dict[bytes, Future[object]] = {}
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        """Begin to index no more shards, and let the threads end. Does not wait."""
+        self._threads.cancel()
+
     def wait(self, directory: tuple[bytes, ...], is_gone: Callable[[], bool]) -> None:
         """Wait until a directory can be looked into. `is_gone` tells whether the client has gone away.
 

@@ -59,6 +59,10 @@ class ServedTree:
         self._tree = TreeByPath(dataset)
         self._shards = OnDemand(dataset)
 
+    def close(self) -> None:
+        """Begin to index no more shards."""
+        self._shards.close()
+
     def current(self) -> Tree:
         """The tree for one request. Inode numbers hold in it only."""
         return self._tree.current()

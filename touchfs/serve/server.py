@@ -40,6 +40,7 @@ QUEUE, QUEUE_SECONDS = 24, 5.0
 HEADERS_MAX = 1 << 15
 # For a request to arrive as a whole, and for a client to take a piece of the answer (`files.PIECE`).
 REQUEST_SECONDS, PIECE_SECONDS = 10, 60
+_LOOK_SECONDS = 0.5
 # With a header, for which cheroot has no other place.
 _BUSY = f"{HTTPStatus.SERVICE_UNAVAILABLE.value} Service Unavailable\r\n{': '.join(RETRY_AFTER)}"
 _ESTABLISHED = 1  # of TCP, in <linux/tcp.h>
@@ -49,11 +50,16 @@ _logger = logging.getLogger(__name__)
 
 
 class _Deadlines:
-    """Shuts sockets down that are not done in time. A thread that reads or writes one goes on then, with an error."""
+    """Shuts sockets down that are not done in time. A thread that reads or writes one goes on then, with an error.
+
+    The thread that does it sleeps while there are none, and ends with `close`.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[socket.socket, tuple[float, int]] = {}
         self._lock = threading.Lock()
+        self._is_needed = threading.Event()
+        self._is_closed = threading.Event()
         start_thread(self._watch, name="deadlines")
 
     @contextmanager
@@ -61,17 +67,24 @@ class _Deadlines:
         """Shut a socket down in this direction if the block takes longer."""
         with self._lock:
             self._ends[connection] = time.monotonic() + seconds, direction
+            self._is_needed.set()
         try:
             yield
         finally:
             with self._lock:
                 self._ends.pop(connection, None)
 
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed.set()
+            self._is_needed.set()
+
     def _watch(self) -> None:
-        while True:
-            time.sleep(0.5)
+        while self._is_needed.wait() and not self._is_closed.wait(_LOOK_SECONDS):
             now = time.monotonic()
             with self._lock:
+                if not self._ends and not self._is_closed.is_set():
+                    self._is_needed.clear()
                 for connection, (end, direction) in self._ends.items():
                     if end < now:
                         with suppress(OSError):
@@ -219,14 +232,21 @@ class TreeServer(Server):
             accepted_queue_timeout=0,
         )
         self.gateway = _Gateway
-        self.deadlines = _Deadlines()
         self.open_answers = _OpenAnswers(answers)
+        self._application = application
         os.environ.pop("LISTEN_PID", None)  # cheroot would take any descriptor 3 for its socket
         try:
             self.prepare()
         except OSError as error:
             reason = str(error).rpartition("] ")[2].rstrip(")") or "unknown reason"
             raise UsageError(f"--http: {address.host} port {address.port} cannot be used: {reason}") from error
+        self.deadlines = _Deadlines()
+
+    def stop(self) -> None:
+        """End, and the threads with it."""
+        super().stop()
+        self.deadlines.close()
+        self._application.close()
 
     @property
     def url(self) -> str:

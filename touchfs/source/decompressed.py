@@ -270,7 +270,12 @@ def decompressed(
 
 def scratch_name(path: str, fingerprint: Fingerprint) -> str:
     """Return the name in the scratch store of the decompressed form of a file."""
-    text = f"{Location.of(path).resolved}\0{fingerprint.hashed}"
+    return scratch_name_of_resolved(Location.of(path).resolved, fingerprint)
+
+
+def scratch_name_of_resolved(resolved: str, fingerprint: Fingerprint) -> str:
+    """Like `scratch_name`, for the `resolved` path of a file: looks at no data."""
+    text = f"{resolved}\0{fingerprint.hashed}"
     return hex_digest(text.encode(errors="surrogateescape"))
 
 

@@ -28,7 +28,12 @@ def state_directory(state_dir: str | None = None) -> str:
 
 def state_path(source: str, suffix: str, state_dir: str | None = None, split: str | None = None) -> str:
     """Return the absolute path of the file of a source, or of a split of it: a daemon changes its working directory."""
-    named = Location.of(source).resolved + ("" if split is None else f"\0{split}")
+    return state_path_of_resolved(Location.of(source).resolved, suffix, state_dir, split)
+
+
+def state_path_of_resolved(resolved: str, suffix: str, state_dir: str | None = None, split: str | None = None) -> str:
+    """Like `state_path`, for the `resolved` path of a source: looks at no data."""
+    named = resolved + ("" if split is None else f"\0{split}")
     return os.path.join(state_directory(state_dir), hex_digest(named.encode(errors="surrogateescape")) + suffix)
 
 

@@ -56,6 +56,7 @@ _ADVICE = {
     "does not answer": (Rating.BAD, "touchfs umount --abort"),
     "unreadable": (Rating.NOTE, "if this is no mount of touchfs, umount"),
     "hidden": (Rating.NOTE, "to see it, umount what is mounted over"),
+    "tars do not answer": (Rating.BAD, "wait for the file system of its tars, or touchfs umount --lazy"),
     "changed": (Rating.BAD, "its tars have changed, so mount it again after touchfs umount"),
 }
 

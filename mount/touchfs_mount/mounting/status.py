@@ -51,6 +51,7 @@ PROBLEMS = {
     "dead": "dead: its daemon is gone; `touchfs umount --lazy` removes it",
     "does not answer": "does not answer; `touchfs umount --abort` ends it",
     "unreadable": "its .touchfs/info is missing, or none that touchfs writes",
+    "tars do not answer": "the file system of its tars does not answer, so reads of it wait",
     "changed": "changed: tars under it are not what they were, so bytes may be wrong; unmount it, and mount it again",
 }
 
@@ -59,7 +60,8 @@ PROBLEMS = {
 class MountStatus:
     """One mount. `health` is "answers", "does not answer", "dead", "no permission", "hidden" if another file system is
     mounted over it, "not asked" if no process can be started for that, or "unreadable" if its `.touchfs/info` is
-    missing or none of touchfs. A mount of the kernel's own, whose `image` is named, "answers" or is "changed".
+    missing or none of touchfs. A mount of the kernel's own, whose `image` is named, "answers", is "changed", or
+    its "tars do not answer".
 
     `read_ahead_kb` is the kernel's read-ahead. `workers` has the process ids of its workers, if they run in this pid
     namespace and we may examine them. `info` is `.touchfs/info`, and empty unless the mount answers; of an image it has
@@ -199,9 +201,9 @@ def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
 
 
 def _image_status(mounted: Mount, record: ImageRecord) -> MountStatus:
-    changed = record.changed()
+    changed, silent = record.look()
     info = {"since": record.since, "shards": record.shards, "files": record.files, "changed": changed}
-    health = "changed" if changed else "answers"
+    health = "changed" if changed else "tars do not answer" if silent else "answers"
     return MountStatus(mounted.point, record.source, health, _read_ahead(mounted.device), info=info, image=record.image)
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from touchfs.core.errors import TouchfsError, map_os_errors
+from touchfs.indexing.silent import answers_in_time
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Fingerprint
@@ -23,6 +24,8 @@ from touchfs_mount.mountpoints.erofs import KIND
 _DIRECTORY = "/run/touchfs-images"
 _SUFFIX = ".json"
 _RECORD_MAX = 1 << 28
+# How long the file system of a tar may take to say what is there.
+_PATIENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,24 @@ class ImageRecord:
     devices: list[tuple[str, int, int, int]]
     is_created: bool
 
-    def changed(self) -> list[str]:
-        """The paths of tars that are not what they were: their bytes may be wrong, or missing."""
-        return [path for path, *known in self.devices if not _is_unchanged(path, *known)]
+    def look(self) -> tuple[list[str], list[str]]:
+        """The paths of tars that are not what they were, whose bytes may be wrong or missing; and those on a file
+        system that does not answer.
+        """
+        found = answers_in_time((path for path, *_ in self.devices), _PATIENCE_SECONDS, _fingerprint)
+        changed = []
+        for path, size, mtime_ns, inode in self.devices:
+            now = found.get(path)
+            if path in found and (now is None or not Fingerprint(size, mtime_ns, inode).matches(now)):
+                changed.append(path)
+        return changed, [path for path, *_ in self.devices if path not in found]
 
 
-def _is_unchanged(path: str, size: int, mtime_ns: int, inode: int) -> bool:
+def _fingerprint(path: str) -> Fingerprint | None:
     try:
-        return Fingerprint(size, mtime_ns, inode).matches(Fingerprint.of(os.stat(path)))
+        return Fingerprint.of(os.stat(path))
     except OSError:
-        return False
+        return None
 
 
 def write(device: str, record: ImageRecord) -> None:

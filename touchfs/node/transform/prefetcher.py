@@ -11,9 +11,10 @@ finish everything submitted, unless the iteration is abandoned: then they stop, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from functools import partial
+from itertools import count
 from typing import Any
 
 from touchfs.core.errors import UsageError
@@ -23,15 +24,16 @@ from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
-from touchfs.node.transform.sample_files import fetch_files
+from touchfs.node.transform.sample_files import FetchRoom, fetch_files
 from touchfs.posix.threads import ThreadPool
 
 
 class LazyPrefetcher(BufferingNode):
     """The items of `source`, made in `threads` threads, at most `ahead` items before they are taken.
 
-    To make a sample reads nothing, so the threads also have its files fetched: those at a URL are asked for, all others
-    are read. Tokens and order are those of the source, which must rebuild items from tokens to be saved.
+    To make a sample reads nothing, so the threads also have its files fetched: those at a URL are asked for, as far as
+    the cache has room for them, all others are read. Tokens and order are those of the source, which must rebuild items
+    from tokens to be saved.
     """
 
     def __init__(self, source: Any, ahead: int = 16, threads: int = 4) -> None:
@@ -63,17 +65,20 @@ class PrefetcherIteration(TransformIteration):
         self.drained = saved.flag("drained")
 
     def walk(self) -> Iterator[Pair]:
-        pool = ThreadPool(self.node.threads, "touchfs-prefetch")
+        pool, room, numbers = ThreadPool(self.node.threads, "touchfs-prefetch"), FetchRoom(self.node.threads), count()
         try:
             while True:
                 while len(self.window) < self.node.ahead and (pair := self._next()) is not None:
                     token, make = pair
-                    self.window.append((token, partial(_made, pool.submit(make_ahead, make), make)))
+                    call = pool.submit(make_ahead, make, partial(room.fetch, next(numbers)))
+                    self.window.append((token, partial(_made, call, make)))
                 if not self.window:
                     break
+                room.take()
                 yield self.window.popleft()
         except BaseException:
             pool.cancel()
+            room.close()
             raise
         pool.finish()
 
@@ -95,11 +100,11 @@ def check_numbers(ahead: int, threads: int) -> None:
         raise UsageError(f"prefetching makes 1 or more items ahead, in 1 or more threads, not {ahead!r} in {threads!r}")
 
 
-def make_ahead(make: Make) -> Any:
+def make_ahead(make: Make, fetch: Callable[[Sample], object] = fetch_files) -> Any:
     """Return the item that `make()` makes. If it is a sample, its files are being fetched then."""
     item = make()
     if isinstance(item, Sample):
-        fetch_files(item)
+        fetch(item)
     return item
 
 

@@ -103,11 +103,17 @@ class RemoteBlocks:
         ]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def prefetch(self, start: int, stop: int, deadline: float) -> None:
-        """Have the pieces from `start` to `stop` fetched, without waiting for them."""
+    def prefetch(self, start: int, stop: int, deadline: float) -> float:
+        """Have the pieces from `start` to `stop` fetched, without waiting for them.
+
+        Returns how much that is of what may be fetched before it is read: with more than 1, pieces give way unread.
+        """
         parts = self._all_parts(start, stop, is_first=True)
-        if missing := [part.piece for part in parts if part.data is None]:
+        missing = [part.piece for part in parts if part.data is None]
+        size = sum(piece.size for piece in missing if FLIGHTS.find(piece) is None)
+        if missing:
             FLIGHTS.fetch(self.version, missing, deadline)
+        return size / TURNOVER.ahead_max
 
     def _all_parts(self, start: int, stop: int, is_first: bool, *, is_in_order: bool = False) -> list[_Part]:
         TURNOVER.see(self._prefix, start, stop)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from touchfs.core.errors import SourceError
 from touchfs.core.extent import Buffer
 from touchfs.core.urls import shown
+from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
@@ -16,6 +17,9 @@ from touchfs.source.remote.ranges import look
 from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import PlainRange, StoredFile
+
+# Looks on their way, by URL.
+_LOOKS: BoundedCache[str, Fingerprint] = BoundedCache(1024)
 
 
 class UrlFile:
@@ -91,12 +95,12 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
-    def prefetch(self, offset: int, length: int) -> None:
-        """Have bytes fetched, as far as the file has them, without waiting for them."""
+    def prefetch(self, offset: int, length: int) -> float:
+        """Have bytes fetched, as far as the file has them, without waiting for them. Returns as `RemoteBlocks`."""
         deadline = deadline_from_now()
         blocks, fingerprint = self._verified(deadline)
-        if (stop := min(offset + length, fingerprint.size)) > offset:
-            blocks.prefetch(offset, stop, deadline)
+        stop = min(offset + length, fingerprint.size)
+        return blocks.prefetch(offset, stop, deadline) if stop > offset else 0.0
 
     def blocks(self) -> RemoteBlocks:
         """The pieces of the version that it must have, which need not be the one that is there now."""
@@ -112,7 +116,7 @@ class UrlFile:
         blocks, fingerprint = self._blocks, self._fingerprint
         if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
             return blocks, fingerprint
-        found = look(self._url, deadline)
+        found = self._look(deadline)
         if fingerprint is not None and not fingerprint.matches(found):
             self.close()
             raise changed_error(self._url)
@@ -121,6 +125,19 @@ class UrlFile:
         if blocks is None:
             blocks = self._blocks = RemoteBlocks(self._url, found)
         return blocks, found
+
+    def _look(self, deadline: float | None) -> Fingerprint:
+        """The fingerprint of the file now. Threads that want it at the same time send one request."""
+
+        def found_now() -> Fingerprint:
+            # Another thread may have looked since this one wanted to.
+            known = self._fingerprint if monotonic() < self._verify_at else None
+            return look(self._url, deadline) if known is None else known
+
+        try:
+            return _LOOKS.get(self._url, found_now)
+        finally:
+            _LOOKS.pop(self._url)  # the next look is a new one
 
     def __repr__(self) -> str:
         return f"UrlFile({self.path!r})"

@@ -41,6 +41,13 @@ class Turnover:
         """True if the exact ranges should be fetched."""
         return not self.is_for_others and self._evicted > max(_WORTH * self._read, _LEAST_BLOCKS * self.size)
 
+    @property
+    def ahead_max(self) -> int:
+        """Bytes that may be fetched long before they are read: a quarter of what the store holds, or of the memory that
+        keeps exact ranges. The rest is for what is read now, as the blocks of a window.
+        """
+        return (self._memory if self.is_wasteful else self._room_now()) // 4
+
     def see(self, file: str, start: int, stop: int) -> None:
         """Count bytes that are read. Those that were prefetched and then read count once."""
         size, room = self.size, self._room_now()
