@@ -137,7 +137,7 @@ def _json_lines(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         if values and type(value) is not type(values[0]):
             raise FormatError(f"has texts and integers, as in line {number}: ids are all of one type")
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-            raise FormatError(f"line {number} is {str(value):.40}: an integer has at most 64 bits")
+            raise FormatError(f"line {number} is {value!s:.40}: an integer has at most 64 bits")
         values.append(value)
         size += len(line)
         if size > _BATCH_BYTES:
