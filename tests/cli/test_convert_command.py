@@ -51,6 +51,21 @@ def test_there_and_back(text, shards, here, between):
     assert found == {name: data for name, data in expected.items() if name != "data.list"}
 
 
+def test_what_errors_advise_is_an_option(touchfs, here):
+    """Where neither the scratch store nor the index can be written."""
+    write_tar(here / "in/a.tar", {"a.txt": b"a"})
+    (here / "o.jsonl").write_text('{"key": "a", "n": 1}\n')
+    (here / "file").touch()
+    words = ["convert", "--overlay", "o.jsonl", "in", "out", "--to", "tar"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(here / "file")}
+    done = touchfs(*words, env=environment)
+    assert done.returncode == 1 and b"--in-place name another place" in done.stderr
+    assert b"--scratch-dir names another place" in done.stderr
+    done = touchfs(*words, "--in-place", "--scratch-dir", "scratch", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert tar_of("out/000000.tar")["a.n.txt"] == b"1"
+
+
 @pytest.mark.parametrize("name", ["wds", "webdataset"])
 def test_tars_have_the_names_of_other_tools(text, shards, here, name):
     assert text("convert", shards, "tars", "--to", name) == "tars: 1 shard, 10 samples"
