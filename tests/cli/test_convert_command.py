@@ -16,8 +16,11 @@ import pytest
 import soundfile
 from command import INSTALLED, TOUCHFS
 from killing import kill_when, tree
+from megatron import INT32, write_prefix
 from speech import SENTENCES, SPEECH
 from tars import write_tar
+
+import touchfs as touchfs_library
 
 KEYS = [told["key"] for told in SENTENCES]
 
@@ -345,6 +348,19 @@ def test_segments_and_merged_ones_are_samples_of_their_own(text, shards, here):
         assert [member for member in members if member.endswith(".wav")] == below
         for path, member in zip(paths, below, strict=True):
             assert members[member] == touchfs_bytes(shards, path)
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_windows_of_tokens_keep_their_keys(text, here, kind):
+    """Windows of two shards have the same numbers: their keys name the shard."""
+    for name in "ab":
+        write_prefix(here / "in" / name, INT32, [np.arange(5, dtype="<i4")] * 3)
+    assert text("convert", "in", "out", "--to", kind, "--select", "tokens/4").endswith(
+        "8 samples" if kind == "tar" else "8 rows"
+    )
+    expected, found = touchfs_library.open("in").tokens(4), touchfs_library.open("out")
+    assert [sample.key for sample in found] == [window.key for window in expected]
+    assert [sample.array().tolist() for sample in found] == [window.array().tolist() for window in expected]
 
 
 def touchfs_bytes(dataset, path):
