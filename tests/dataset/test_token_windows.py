@@ -265,6 +265,7 @@ def test_a_set_of_windows_is_like_any_other(corpus: Path) -> None:
     copied = pickle.loads(pickle.dumps(windows[3]))
     assert copied["npy"] == windows[3]["npy"] and copied == windows[3]
     assert copied.array().tolist() == windows[3].array().tolist(), "as that of a loader's worker"
+    assert repr(copied) == repr(windows[3]) == "<tokens/8/part0: 'part0/000003', ordinal=3, npy+cu_seqlens.npy+json>"
 
 
 def test_windows_written_as_samples_have_one_array(tmp_path: Path) -> None:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 # The extensions of the JSON of a sample.
 JSON_NAMES = ("json", ROW_JSON)
-# The view whose samples are whole.
-WHOLE = "shards"
 
 
 class Sample(Mapping[str, bytes]):
@@ -383,7 +381,8 @@ class Sample(Mapping[str, bytes]):
 
     def __repr__(self) -> str:
         # Of a segment, the name of its directory tells it from others of the same recording.
-        name = self.key if self.view == WHOLE else f"{self.key}/{self.number:04d}"
+        is_segment = self.view.partition("/")[0] in ("segments", "merged")
+        name = f"{self.key}/{self.number:04d}" if is_segment else self.key
         return f"<{self.view}/{self.shard}: {name!r}, ordinal={self.ordinal}, {'+'.join(self)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
