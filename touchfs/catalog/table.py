@@ -370,7 +370,8 @@ class Table:
 
     def inline_sizes(self) -> NDArray[np.int64]:
         """Return the size of each content that `inline` gives; of a damaged one it is any number."""
-        return np.diff(np.asarray(self._inline.offsets).astype(np.int64))
+        offsets = np.asarray(self._inline.offsets).astype(np.int64)
+        return offsets[1:] - offsets[:-1]
 
     def children(self, row: int) -> range:
         """Return the rows of a directory's children, in name order. Raises FormatError."""
