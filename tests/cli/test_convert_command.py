@@ -16,8 +16,11 @@ import pytest
 import soundfile
 from command import INSTALLED, TOUCHFS
 from killing import kill_when, tree
+from megatron import INT32, write_prefix
 from speech import SENTENCES, SPEECH
 from tars import write_tar
+
+import touchfs as touchfs_library
 
 KEYS = [told["key"] for told in SENTENCES]
 
@@ -49,6 +52,21 @@ def test_there_and_back(text, shards, here, between):
     expected, found = tree(shards), tree(here / "back")
     assert found.pop("data.list") == b"".join(b"back/%09d audio+metainfo\n" % n for n in range(3))
     assert found == {name: data for name, data in expected.items() if name != "data.list"}
+
+
+def test_what_errors_advise_is_an_option(touchfs, here):
+    """Where neither the scratch store nor the index can be written."""
+    write_tar(here / "in/a.tar", {"a.txt": b"a"})
+    (here / "o.jsonl").write_text('{"key": "a", "n": 1}\n')
+    (here / "file").touch()
+    words = ["convert", "--overlay", "o.jsonl", "in", "out", "--to", "tar"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(here / "file")}
+    done = touchfs(*words, env=environment)
+    assert done.returncode == 1 and b"--in-place name another place" in done.stderr
+    assert b"--scratch-dir names another place" in done.stderr
+    done = touchfs(*words, "--in-place", "--scratch-dir", "scratch", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert tar_of("out/000000.tar")["a.n.txt"] == b"1"
 
 
 @pytest.mark.parametrize("name", ["wds", "webdataset"])
@@ -330,6 +348,19 @@ def test_segments_and_merged_ones_are_samples_of_their_own(text, shards, here):
         assert [member for member in members if member.endswith(".wav")] == below
         for path, member in zip(paths, below, strict=True):
             assert members[member] == touchfs_bytes(shards, path)
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_windows_of_tokens_keep_their_keys(text, here, kind):
+    """Windows of two shards have the same numbers: their keys name the shard."""
+    for name in "ab":
+        write_prefix(here / "in" / name, INT32, [np.arange(5, dtype="<i4")] * 3)
+    assert text("convert", "in", "out", "--to", kind, "--select", "tokens/4").endswith(
+        "8 samples" if kind == "tar" else "8 rows"
+    )
+    expected, found = touchfs_library.open("in").tokens(4), touchfs_library.open("out")
+    assert [sample.key for sample in found] == [window.key for window in expected]
+    assert [sample.array().tolist() for sample in found] == [window.array().tolist() for window in expected]
 
 
 def touchfs_bytes(dataset, path):

@@ -127,6 +127,14 @@ def test_every_option_is_in_the_help():
         assert hidden == [], names
 
 
+def test_errors_of_data_advise_options_that_each_command_has():
+    """Where remote data are, there is the scratch store, of which errors name the options."""
+    for names, command in commands():
+        options = {each for option in command.params for each in option.opts}
+        if "--storage-option" in options:
+            assert {"--scratch-dir", "--scratch-size", "--lower-scratch-dir", "--trust"} <= options, names
+
+
 def test_the_kind_of_a_table_shows_only_its_options(text):
     assert not re.findall("--payload|--compression|--shard-size", text("pack", "lance", "--help-all"))
     assert not re.findall("--payload|arrow, parquet:", text("pack", "parquet", "--help-all"))

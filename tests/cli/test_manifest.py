@@ -112,6 +112,7 @@ def test_several_datasets_are_one(touchfs, raw, here):
     assert (here / "list.txt").read_bytes() == listed
     before = (here / "a.tar").read_bytes()
     done = touchfs("manifest", "b.tar", "a.tar", "--kind", "filelist")
-    told = b"touchfs: a.tar: is a shard, and would be overwritten: name OUT last, or - for stdout\n"
+    told = b"touchfs: a.tar: is a shard, and would be overwritten: name OUT last, or - for stdout; "
+    told += b"remove it if it is an old list\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", told)
     assert (here / "a.tar").read_bytes() == before

@@ -44,6 +44,10 @@ def test_a_spec_names_the_fields_of_an_overlay(shards, overlay, touchfs, tmp_pat
         done = touchfs("iterator", *words, *given)
         assert done.returncode == 0, done
     assert done.stdout == b"talks/monday\n"
+    for words in (("create", shards, "all"), ("next", shards, "all")):
+        assert touchfs("iterator", *words, *given).returncode == 0
+    done = touchfs("iterator", "next", shards, "all", "--state-dir", tmp_path)
+    assert b"or is opened with other overlays" in done.stderr
 
 
 def test_the_log_counts_what_has_no_other_side(shards, tmp_path, touchfs):

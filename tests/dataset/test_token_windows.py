@@ -242,7 +242,7 @@ def test_a_set_of_windows_is_like_any_other(corpus: Path) -> None:
     paths = [window.path("npy") for window in windows]
     assert paths[:2] == ["tokens/8/part0/000000.npy", "tokens/8/part0/000001.npy"]
     assert windows["part1/000002"] == windows[9] and windows[9].key == "part1/000002"
-    for key in ("00000002", "part1/2", "part1/000099", "part9/000000", "part1"):
+    for key in ("00000002", "part1/2", "part1/000099", "part9/000000", "part1", "part1/" + "1" * 5000):
         assert key not in windows
     assert [each.key for each in windows.where("length < 8")] == ["part0/000006", "part1/000007", "part2/000008"]
     again = pickle.loads(pickle.dumps(windows))
@@ -264,6 +264,16 @@ def test_a_set_of_windows_is_like_any_other(corpus: Path) -> None:
         windows[0].content("wav")
     copied = pickle.loads(pickle.dumps(windows[3]))
     assert copied["npy"] == windows[3]["npy"] and copied == windows[3]
+    assert copied.array().tolist() == windows[3].array().tolist(), "as that of a loader's worker"
+    assert repr(copied) == repr(windows[3]) == "<tokens/8/part0: 'part0/000003', ordinal=3, npy+cu_seqlens.npy+json>"
+
+
+def test_windows_written_as_samples_have_one_array(tmp_path: Path) -> None:
+    write_prefix(tmp_path / "in/part", INT32, numbered([5] * 10))
+    windows = touchfs.open(tmp_path / "in").tokens(8)
+    windows.to_webdataset(str(tmp_path / "tars"))
+    written = touchfs.open(tmp_path / "tars")
+    assert [each.array().tolist() for each in written] == [each.array().tolist() for each in windows]
 
 
 def test_a_changed_shard_is_no_longer_read(corpus: Path) -> None:

@@ -10,6 +10,9 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command import TOUCHFS
 from erofs_reader import Image
@@ -17,6 +20,7 @@ from image_trees import random_tar, tree_of, walk
 from killed import kill_before, operations
 from tars import write_tar
 
+import touchfs
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.images.check import check_image
 from touchfs.images.image import write_image
@@ -44,9 +48,9 @@ def image_of(source, *, by_key=False, shard=US, **how):
 
 
 def devices_of(plan, data):
-    """What the kernel gets for devices, by number: last the image itself, if it has copies."""
+    """What the kernel gets for devices, by number: last the image itself."""
     files = [Path(each.full_path).read_bytes() for each in plan.devices]
-    return dict(enumerate([*files, *[data] * plan.is_device], 1))
+    return dict(enumerate([*files, data], 1))
 
 
 def assert_shows(dataset, plan, data, views=("shards",)):
@@ -102,6 +106,39 @@ def test_splits(tmp_path):
     assert_shows(*image_of(tmp_path))
 
 
+def test_files_of_overlays(tmp_path):
+    """Those that somebody names, and those beside tars, also of several blocks."""
+    write_tar(tmp_path / "data/test/b.tar", {"0.txt": b"a" * 700, "deep/1.txt": b"b"})
+    table = {"key": ["0", "deep/1"], "caption": ["", "c" * 70_000], "score": [None, 0.5]}
+    pq.write_table(pa.table(table), tmp_path / "data/test/b.parquet")
+    (tmp_path / "data/train").mkdir()
+    random_tar(tmp_path / "data/train/a.tar", 3)
+    samples = [each.key for each in touchfs.open(str(tmp_path / "data/train"))]
+    rows = [{"key": key, "text": key * i} for i, key in enumerate(dict.fromkeys(samples))]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = Options(overlays=(str(tmp_path / "o.jsonl"),))
+    dataset, plan, data = image_of(tmp_path / "data", by_key=True, options=options)
+    assert_shows(dataset, plan, data, ("shards", "by-key"))
+    assert not str(plan.left_out)
+    found = Image(data).tree()
+    assert {b"/shards/test/b/deep/1.caption.txt", b"/shards/test/b/0.overlay.json"} <= found.keys()
+    assert sum(path.endswith(b".o.overlay.json") for path in found) > len(rows)
+
+
+def test_a_damaged_file_of_an_overlay_is_refused(tmp_path, monkeypatch):
+    """Catalogs have a checksum, but whoever is trusted may write another one."""
+    write_tar(tmp_path / "a.tar", {"a.txt": b"a"})
+    (tmp_path / "o.jsonl").write_text('{"key": "a", "n": 1}\n')
+    dataset = open_dataset(str(tmp_path / "a.tar"), options=Options(overlays=(str(tmp_path / "o.jsonl"),)))
+    catalog = dataset.catalog(0)
+    monkeypatch.setattr(type(dataset), "catalog", lambda self, position: catalog)
+    column = catalog.tables["shards"]._inline
+    for value in (-7, 10**9):
+        catalog.tables["shards"]._inline = replace(column, offsets=np.where(column.offsets, value, 0))
+        with pytest.raises(FormatError, match=r"a\.tar"):
+            write_image(plan_image(dataset), owners(dataset), io.BytesIO(), by_key=False)
+
+
 def test_a_tar_without_samples_is_an_empty_directory(tmp_path):
     write_tar(tmp_path / "a.tar", {"a.txt": b"a"})
     with tarfile.open(tmp_path / "b.tar", "w"):
@@ -148,14 +185,12 @@ def test_recordings_that_lines_name(tmp_path):
     image, tree = Image(data), tree_of(dataset)
     found = image.tree()
     files = devices_of(plan, data)
-    shown = {
-        path: entry for path, entry in walk(tree, "shards") if path.endswith((b".mp3", b".txt")) and b"ERR" not in path
-    }
+    shown = {path: entry for path, entry in walk(tree, "shards") if path.endswith((b".mp3", b".txt"))}
     assert shown.keys() == {path for path, inode in found.items() if stat.S_ISREG(inode.mode)}
     for path, entry in shown.items():
         content = tree.content(entry.inode)
         assert image.bytes_of(found[path], files) == bytes(content.read(0, content.size)), path
-    assert len(shown) == 2 * (len(names) - 1) + 1
+    assert len(shown) == 2 * (len(names) - 1) + 1 + 2, "the recordings of both lists, a text, and two ERROR.txt"
     assert plan.left_out.files["of damaged lines"] == 2
 
 
@@ -241,7 +276,7 @@ def test_nothing_for_an_image(tmp_path):
 def test_more_tars_than_an_image_can_have(tmp_path, monkeypatch):
     for number in range(3):
         write_tar(tmp_path / f"{number}.tar", {"a.txt": b"a"})
-    monkeypatch.setattr("touchfs.images.plan.DEVICES_MAX", 2)
+    monkeypatch.setattr("touchfs.images.plan.DEVICES_MAX", 3)
     with pytest.raises(UsageError, match="3 files are too many for one image, which can have 2: name fewer shards"):
         image_of(tmp_path)
 

@@ -323,6 +323,14 @@ def test_odd_values_are_texts_or_left_out(shards, tmp_path, caplog):
     assert "columns of bytes are left out: bytes" in caplog.text
 
 
+def test_a_column_may_have_any_name(shards, tmp_path):
+    """Also half of a surrogate pair, which only JSON can have."""
+    names = ["", ".", "..", "a/b", "nl\nx", "\ud800", "n" * 300, "json", "o.overlay.json"]
+    samples = opened(shards, written(tmp_path / "o.jsonl", [{"key": "a", **dict.fromkeys(names, "v")}]))
+    assert samples["a"].overlaid() == dict.fromkeys(names, "v")
+    assert sum(data == b"v" for data in samples["a"].values()) == len(names)
+
+
 def test_empty_and_strange_overlays_are_told(shards, tmp_path, caplog):
     samples = opened(
         shards, written(tmp_path / "none.jsonl", []), written(tmp_path / "o.jsonl", [{"key": "zz", "n": 1}])

@@ -27,6 +27,7 @@ from mounts import Mount, is_mounted, read_anew, reader_of, touchfs
 from tars import write_tar
 from touchfs_mount.mountpoints.kernel_check import check_kernel
 
+from touchfs import open as open_samples
 from touchfs.indexing.place import index_directory
 
 NOBODY = 65534
@@ -159,6 +160,20 @@ def test_data_of_the_tests(tmp_path, name):
     assert sum(map(int, re.findall(r"(\d+) files? ", told))) == len(expected) - len(found)
     if name == "packed":
         assert sum(entry.endswith((".wav", ".flac")) for entry in found) == 10
+
+
+def test_overlays_are_shown(tmp_path, data):
+    """With values of all sizes; a changed overlay is shown by the next mount."""
+    keys, overlay = [*dict.fromkeys(open_samples(str(data)).keys())], tmp_path / "o.jsonl"
+    options = ("--overlay", overlay, "--list-by-key")
+    for letter in "xy":
+        rows = [{"key": key, "n": i, "long": letter * SIZES[i % len(SIZES)]} for i, key in enumerate(keys)]
+        overlay.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with by_daemon(data, tmp_path / "fuse", *options) as fuse:
+            expected = shown(fuse, "shards", "by-key")
+        assert sum(name.endswith(".long.txt") for name in expected) > len(keys)
+        with by_kernel(data, tmp_path / "kernel", *options) as kernel:
+            assert shown(kernel, "shards", "by-key") == expected
 
 
 def assert_recordings_are_read_to_their_end(place: Path, kind: str, sizes: Collection[int]) -> None:
@@ -397,8 +412,6 @@ def test_reasons_for_a_plain_mount(tmp_path, data):
     (tmp_path / "ids.txt").write_text("a\n")
     named = f"good={tmp_path}/ids.txt"
     assert "--ids needs a daemon: leave out --kernel" in refused(data, point, "--ids", named)
-    needs = "--overlay needs a daemon, as an image has no files of overlays: leave out --kernel"
-    assert needs in refused(data, point, "--overlay", tmp_path / "o.jsonl")
     # Our Python may be in a home that others cannot enter.
     capabilities = "-all,+dac_read_search"
     as_nobody = [

@@ -134,6 +134,9 @@ def test_the_column_is_named_or_found(tmp_path: Path) -> None:
     assert opened(f"{path}:number").has(3)
     pq.write_table(pa.table({"id": pa.array(["a", "b"]).dictionary_encode()}), tmp_path / "one.parquet")
     assert opened(tmp_path / "one.parquet").has("b")
+    for kind in (pa.string_view(), pa.binary_view(), pa.json_()):  # however they lie there
+        pq.write_table(pa.table({"key": pa.array(["a", "b"]).cast(kind)}), tmp_path / "kind.parquet")
+        assert opened(tmp_path / "kind.parquet").has("b")
     (tmp_path / "ids.jsonl").write_text('{"uid": "a", "x": 1}\n\n{"uid": "b"}\n')
     assert opened(f"{tmp_path}/ids.jsonl", "uid").count == 2
 
@@ -142,6 +145,8 @@ def bad_lists() -> Iterator[tuple[str, Any, type[TouchfsError], str]]:
     two = pa.table({"uid": ["a"], "url": ["b"]})
     yield "a.parquet", two, UsageError, "has no column 'key', but uid, url: write @FILE:uid for the ids in uid"
     yield "a.parquet:id", two, UsageError, "has no column 'id': there are uid, url"
+    many = pa.table({f"\n{number}": ["a"] for number in range(1000)})
+    yield "a.parquet", many, UsageError, r"but \\n0, .*, \\n19 …: write @FILE:\\n0 for the ids in \\n0$"
     yield "a.parquet", pa.table({"key": ["a", None]}), FormatError, "row 2 of the column 'key' is null"
     yield "a.parquet", pa.table({"key": [1.0, 2.0, float("nan")]}), FormatError, "row 3 is nan: an id is a text or an"
     yield "a.parquet", pa.table({"key": [[1]]}), FormatError, "the column 'key' has the type list<"
@@ -163,7 +168,7 @@ def bad_lists() -> Iterator[tuple[str, Any, type[TouchfsError], str]]:
     yield "a.jsonl", b"1.5\n", FormatError, "line 1 is 1.5"
     yield "a.jsonl", b"NaN\n", FormatError, "line 1 is NaN"
     yield "a.jsonl", b"[" * 10**5 + b"\n", FormatError, "line 1 is not JSON"
-    yield "a.jsonl", b"1" + b"0" * 30 + b"\n", FormatError, "an integer has at most 64 bits"
+    yield "a.jsonl", b"1" + b"0" * 3000 + b"\n", FormatError, "line 1 is 10{39}: an integer has at most 64 bits"
     yield "a.txt", b"x" * (SIZE_MAX + 1), FormatError, f"row 1 has more than {SIZE_MAX} bytes"
     yield "a.txt", None, NotFoundError, "no such file"
     yield "a.csv", b"a", UsageError, "is no list of ids: name a .parquet, .jsonl, .npy, .txt, or a column"
@@ -356,5 +361,5 @@ def test_a_given_list_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     assert open_given("good", "key").has("a")  # it is sorted already
     touchfs.select.ids.id_list._LISTS.forget()
     Scratch.configured().remove(Scratch.configured().stored())
-    with pytest.raises(UsageError, match="has changed since --ids named it: mount again"):
+    with pytest.raises(UsageError, match="has changed since --ids named it: start again"):
         open_given("good", "key")

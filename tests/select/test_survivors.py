@@ -321,6 +321,17 @@ def test_those_used_last_are_kept(tmp_path: Path) -> None:
     assert samples.looked == 0
 
 
+def test_a_name_with_dots_is_shown_in_quotes(tmp_path: Path) -> None:
+    for text, hint in (("info.x.y == 1", '"info.x.y"'), ("size.left.png > 1", 'size."left.png"')):
+        with pytest.raises(UsageError) as refused:
+            found(numbered(3), text, tmp_path)
+        assert str(refused.value).endswith(f"; a name that has dots is in quotes: {hint}")
+    for text in ("zz == 1", "size.png > 1", '"info.x.y" == 1', 'size."left.png" > 1'):
+        with pytest.raises(UsageError) as refused:
+            found(numbered(3), text, tmp_path)
+        assert "dots" not in str(refused.value)
+
+
 def test_a_fact_that_no_sample_has_is_not_what_to_name_instead(tmp_path: Path) -> None:
     for text in ('text contains "a"', "characters > 3 and n > 1"):
         with pytest.raises(UsageError) as refused:

@@ -41,7 +41,8 @@ def parts_of(chosen: ChosenOfShard, first: int) -> Iterator[tuple[StoredSample, 
     """The chosen parts from the `first` on: each as a sample without fields, with its files. One that cannot be
     shown has a problem instead.
 
-    Its key is its path below the shard, without the extension, as in `talks/monday/0000`.
+    Its key is its path below the shard, without the extension, as in `talks/monday/0000`. That of a window of tokens
+    also names the shard, as in `corpus/000123`.
     """
     if chosen.parts is None:
         return
@@ -58,8 +59,8 @@ def _key(part: Sample) -> str:
     extension = next(iter(part), None)
     if extension is None:
         return os.path.join(part.key, f"{part.number:04d}")
-    below = part.path(extension).removeprefix(f"{part.view}/{part.shard}/")
-    return os.path.join(os.path.dirname(below), os.path.basename(below).removesuffix(f".{extension}"))
+    path = part.path(extension).removeprefix(f"{part.view}/").removesuffix(f".{extension}")
+    return path if path == part.key else path.removeprefix(f"{part.shard}/")
 
 
 def _files(part: Sample) -> dict[ViewFile, Content]:

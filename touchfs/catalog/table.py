@@ -368,6 +368,11 @@ class Table:
         """Return the content of a file that the catalog stores itself; empty for other files."""
         return self._inline[row]
 
+    def inline_sizes(self) -> NDArray[np.int64]:
+        """Return the size of each content that `inline` gives; of a damaged one it is any number."""
+        offsets = np.asarray(self._inline.offsets).astype(np.int64)
+        return offsets[1:] - offsets[:-1]
+
     def children(self, row: int) -> range:
         """Return the rows of a directory's children, in name order. Raises FormatError."""
         first, count = self.offset[row], self.length[row] if row else self._top

@@ -20,6 +20,7 @@ from touchfs.cli.dataset_argument import datasets_argument, open_indexed
 from touchfs.cli.dataset_options import (
     ReadOptions,
     audio_root_option,
+    in_place_option,
     key_rule_option,
     overlay_option,
     sample_rate_option,
@@ -129,8 +130,9 @@ Example:
 @overlay_option
 @table_options
 @source_options
+@in_place_option
 @workers_option()
-@limit_options("json", "decoded", "members")
+@limit_options("json", "decoded", "members", "decode_seconds")
 @progress_option
 def command(
     path: str,
@@ -152,6 +154,7 @@ def command(
     key_column: str | None,
     layout: str | None,
     features: str | None,
+    in_place: bool,
     workers: Workers,
     limits: Limits,
     **target_options: Any,
@@ -180,12 +183,12 @@ def command(
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
         _check_one_process(kind, workers)
-        choice = _choice(path, output, select, where, take, options)
+        choice = _choice(path, output, select, where, take, ReadOptions(options, in_place))
         _convert_to_table(path, output, kind, leave_out, skip_bad, options, given, choice)
         return 0
     if workers.scheduler is not None and select.partition("/")[0] not in ("samples", "shards"):
         raise UsageError(f"--dask cannot be used with --select {select}: use --jobs")
-    choice = _choice(path, output, select, where, take, options)
+    choice = _choice(path, output, select, where, take, ReadOptions(options, in_place))
     if workers.scheduler is not None and choice is not None and any(choice.overlaid):
         raise UsageError("--dask cannot be used with overlays: use --jobs, or --overlay none")
     target = _target(kind, num_utt_per_shard, limits, given)
@@ -211,11 +214,12 @@ def command(
 
 
 def _choice(
-    path: str, output: str, select: str, where: str | None, take: int | None, options: Options
+    path: str, output: str, select: str, where: str | None, take: int | None, read_options: ReadOptions
 ) -> Choice | None:
     """The samples that the options choose, with the overlays' files; None for the whole dataset as it is stored.
     Only a choice and overlays need the index.
     """
+    options = read_options.options
     is_all = where is None and take is None and select == SAMPLES
     if is_all and not has_overlays(path, options):
         return None
@@ -227,7 +231,7 @@ def _choice(
 
     check_output(output)
     check_apart(path, output)
-    dataset = open_indexed(path, ReadOptions(options, in_place=False))
+    dataset = open_indexed(path, read_options)
     overlaid = [shard.catalog if shard.catalog != shard.base_catalog else "" for shard in dataset.shards]
     overlays = {"overlay": [*options.overlays] or None}
     if is_all:

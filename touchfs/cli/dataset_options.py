@@ -16,11 +16,11 @@ from touchfs.cli.command import Decorator, cache_option, dataset_option
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
+from touchfs.cli.scratch_options import scratch_options
 from touchfs.core.errors import FormatError, map_os_errors
 from touchfs.core.location import Location, absolute_directory, parse_audio_root
 from touchfs.indexing.overlays.named import spell_overlay
-from touchfs.limits import Limits, parse_size
-from touchfs.posix.trust import TRUST_VARIABLE, parse_users
+from touchfs.limits import Limits
 from touchfs.shard.options import (
     ERROR,
     FIRST_DOT,
@@ -36,7 +36,6 @@ from touchfs.shard.options import (
 )
 from touchfs.source.named.addresses import is_address
 from touchfs.source.named.locations import Locations
-from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +137,8 @@ overlay_option = dataset_option(
     help="Add the columns of a .parquet or .jsonl to the samples with its keys, which COLUMN has. Can be repeated.",
 )
 
+in_place_option = cache_option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ next to the data.")
+
 
 def _features_text(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     if path is None:
@@ -219,29 +220,9 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     @table_options
     @interleaved_options
     @remote_options
-    @cache_option(
-        "--scratch-dir",
-        type=click.Path(),
-        help="Directory for decompressed shards and decoded recordings. [default: the user's cache]",
-    )
-    @cache_option(
-        "--scratch-size",
-        metavar="SIZE",
-        help="Maximum size of that directory, for example 200G. [default: 50G, or half of the free disk space]",
-    )
-    @cache_option(
-        "--lower-scratch-dir",
-        type=click.Path(),
-        help="Read also what others have put into this scratch directory, and never write there.",
-    )
+    @scratch_options
     @cache_option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
-    @cache_option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ next to the data.")
-    @cache_option(
-        "--trust",
-        metavar="USER",
-        multiple=True,
-        help="Also trust indexes and states that USER wrote. [default: root, you; with --in-place the data's owner]",
-    )
+    @in_place_option
     @limit_options("json", "decoded", "members", "decode_seconds")
     @progress_option
     @wraps(function)
@@ -257,27 +238,13 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         features: str | None,
         on_error: str,
         allowed_locations: tuple[str, ...],
-        scratch_dir: str | None,
-        scratch_size: str | None,
-        lower_scratch_dir: str | None,
         no_decompress: bool,
         in_place: bool,
-        trust: tuple[str, ...],
         limits: Limits,
         timeout: float | None,
         sample_kind: str | None = None,
         **others: Any,
     ) -> Any:
-        # Set in the environment, so that all processes that we start use the same store.
-        if scratch_dir is not None:
-            os.environ[DIRECTORY_VARIABLE] = os.path.abspath(scratch_dir)
-        if scratch_size is not None:
-            os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
-        if trust:
-            os.environ[TRUST_VARIABLE] = parse_users(trust)
-        if lower_scratch_dir is not None:
-            os.environ[LOWER_VARIABLE] = os.path.abspath(lower_scratch_dir)
-            Scratch.configured()  # says what is wrong with it
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
         limits = with_audio_root(replace(limits, locations=allowed_locations), audio_root)
         tables = key_column, layout, features

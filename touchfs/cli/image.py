@@ -35,10 +35,10 @@ def command(
 ) -> int:
     """Write an image by which Linux itself shows the files.
 
-    The image has names and places, and no data but the ends of recordings: it is of use with these very files. It has
-    what shards/ has of tars and Lhotse Shar that are on this machine and not compressed, and of recordings that lists
-    name. Files of overlays and files that touchfs makes of others are left out, and so are damaged shards: the output
-    counts and names them.
+    The image has names and places, and of the data only files of overlays, texts that are in the index, and the ends of
+    recordings: it is of use with these very files. It has what shards/ has of tars and Lhotse Shar that are on this
+    machine and not compressed, and of recordings that lists name. Files that touchfs makes of others are left out, and
+    so are damaged shards: the output counts and names them.
     The same data make the same image.
 
     With --check the exit status is 1 if the image is not that of the dataset, or if a file is followed by bytes that

@@ -71,7 +71,8 @@ def command(path: str, out: str, kind: str, path_prefix: str, as_json: bool, rea
     if as_json and to_stdout:
         raise UsageError("--json is about the lists in OUT, and without it the list itself goes to stdout: name OUT")
     if not is_directory and _is_shard(out, names[0]):
-        raise UsageError("is a shard, and would be overwritten: name OUT last, or - for stdout", path=out)
+        problem = "is a shard, and would be overwritten: name OUT last, or - for stdout; remove it if it is an old list"
+        raise UsageError(problem, path=out)
     dataset = open_indexed(path, read_options)
     warn_of_errors(dataset, repeated_options())
     if kind == "extents":

@@ -16,7 +16,6 @@ from touchfs.cli.progress import progress_bar
 from touchfs.cli.terminal import announce
 from touchfs.dataset import Dataset
 from touchfs.indexing import list_dataset
-from touchfs.indexing.overlays.named import NO_OVERLAY
 from touchfs.indexing.silent import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -70,5 +69,3 @@ def _check_options() -> None:
     for option in context.command.params:
         if option.name in _OF_DAEMONS and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
             raise UnfitError(f"{option.opts[-1]} needs a daemon", exit_status=2)
-    if any(name != NO_OVERLAY for name in context.params["overlays"]):
-        raise UnfitError("--overlay needs a daemon, as an image has no files of overlays", exit_status=2)

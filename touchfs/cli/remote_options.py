@@ -16,6 +16,7 @@ import click
 
 from touchfs.cli.command import remote_option
 from touchfs.cli.limit_options import Seconds
+from touchfs.cli.scratch_options import scratch_options
 from touchfs.core.errors import UsageError
 from touchfs.core.location import Location
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
@@ -60,6 +61,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that read shards without an index. The command gets none of them."""
 
     @_store_options
+    @scratch_options
     @wraps(function)
     def command(timeout: float | None, **others: Any) -> Any:
         return function(**others)

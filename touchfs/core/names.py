@@ -37,6 +37,8 @@ REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORT = f"{REPORT_STEM}.{REPORT_EXTENSION}"
 # The JSON of a row of a table that has a directory, and its extension as a file of a sample.
 ROW_JSON = "row.json"
+# The array beside a window of tokens that says where its documents end.
+TOKEN_BOUNDS = "cu_seqlens.npy"
 # Extensions of the rows of overlays as JSON end in this.
 OVERLAY_JSON = "overlay.json"
 

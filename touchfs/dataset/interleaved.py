@@ -19,7 +19,10 @@ class InterleavedSamples(DatasetSamples):
 
     def __init__(self, dataset: Dataset) -> None:
         if dataset.interleaved is None:
-            raise UsageError("the dataset has no interleaved samples; --kind interleaved takes all tars for such")
+            raise UsageError(
+                "the dataset has no interleaved samples; `touchfs interleave`, and --kind interleaved of commands "
+                "that read, take all tars for such"
+            )
         super().__init__(dataset.interleaved)
 
     def show(self, shard: OpenShard, position: int, number: int) -> Sample:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from touchfs.core.errors import DecodeLimitError, FormatError, NotFoundError, TouchfsError, UsageError
 from touchfs.core.extent import Content, Memory, drive
 from touchfs.core.json_text import parse_json
-from touchfs.core.names import REPORT, ROW_JSON, is_overlay_row
+from touchfs.core.names import REPORT, ROW_JSON, TOKEN_BOUNDS, is_overlay_row
 from touchfs.dataset.recordings.recording import decode, to_float32, to_int16
 from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none, plain_range_of
 from touchfs.form.compressed_content import plain_extension, read_plain, with_compressed
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 # The extensions of the JSON of a sample.
 JSON_NAMES = ("json", ROW_JSON)
-# The view whose samples are whole.
-WHOLE = "shards"
 
 
 class Sample(Mapping[str, bytes]):
@@ -305,8 +303,9 @@ class Sample(Mapping[str, bytes]):
     def array(self, extension: str | None = None) -> NDArray[Any]:
         """The elements of a `.npy`, of the only array of a `.npz`, or of the PCM of a `.wav`.
 
-        `extension` says which of its files; by default, that is its only array. Tokens are a `.npy`. PCM is int16 or
-        int32, of shape (frames,) if mono, else (frames, channels).
+        `extension` says which of its files; by default, that is its only array. Tokens are a `.npy`; the ends of
+        documents beside a window of them do not count. PCM is int16 or int32, of shape (frames,) if mono, else
+        (frames, channels).
 
         Raises NotFoundError if there is no such file, UsageError for other files, and FormatError.
         """
@@ -382,7 +381,8 @@ class Sample(Mapping[str, bytes]):
 
     def __repr__(self) -> str:
         # Of a segment, the name of its directory tells it from others of the same recording.
-        name = self.key if self.view == WHOLE else f"{self.key}/{self.number:04d}"
+        is_segment = self.view.partition("/")[0] in ("segments", "merged")
+        name = f"{self.key}/{self.number:04d}" if is_segment else self.key
         return f"<{self.view}/{self.shard}: {name!r}, ordinal={self.ordinal}, {'+'.join(self)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -441,7 +441,7 @@ class MadeSample(Sample):
 
 
 def _is_array(extension: str) -> bool:
-    return coding_of(extension) in ("npy", "npz")
+    return coding_of(extension) in ("npy", "npz") and extension != TOKEN_BOUNDS
 
 
 def _unpickle(

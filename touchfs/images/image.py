@@ -88,7 +88,7 @@ class _Image:
         self._root.entries.append((b"shards", self._shards.nid, DIRECTORY))
         self._shards.entries += [(os.fsencode(name), top.nid, DIRECTORY) for name, top in self._splits.items()]
         self._device_sizes = plan.device_sizes
-        self._meta = meta_block(len(plan.devices) + plan.is_device)
+        self._meta = meta_block(len(plan.devices) + 1)
         self._checksum = self._files = self._links = self._directories = 0
         # The rows that are in the image, by the position of their shard.
         self._included = dict[int, NDArray[np.int64]]()
@@ -114,9 +114,8 @@ class _Image:
         for directory in self._tops:
             self._add_top(directory, slots)
         above = slots.tobytes()
-        own = [self._block] * self._plan.is_device
         head = Head(
-            devices=(*(-(-each.fingerprint.size // BLOCK) for each in self._plan.devices), *own),
+            devices=(*(-(-each.fingerprint.size // BLOCK) for each in self._plan.devices), self._block),
             root=self._root.nid,
             inodes=self._files + self._links + self._directories + len(self._tops),
             build_time=self._build_time,
@@ -142,12 +141,15 @@ class _Image:
         dataset, position = self._plan.dataset, planned.position
         shard = dataset.shards[position]
         owner = self._owners.shards[position].at(shard.mtime_ns)
-        found = shard_rows(dataset.catalog(position), planned, self._device_sizes, owner, self._block)
+        catalog = dataset.catalog(position)
+        found = shard_rows(catalog, planned, self._device_sizes, owner, self._block)
         self._plan.left_out.files += found.left_out
-        self._add_copies(found.copies)
         above = self._splits[shard.directory.rstrip("/")] if shard.directory else self._shards
-        nid = self._next_nid
+        self._add_copies(found.copies)
         try:
+            for row in found.made.tolist():
+                self._add_padded(catalog.tables["shards"].inline(row))
+            nid = self._next_nid
             data = build_subtree(found.rows, owner, nid, self._block, above.nid, self._build_time)
         except FormatError as error:
             raise error.at(shard.path) from None
@@ -161,8 +163,10 @@ class _Image:
 
     def _add_copies(self, copies: Copies) -> None:
         for number, offset, size in zip(*(each.tolist() for each in copies), strict=True):
-            copy = self._plan.devices[number - 1].read(offset, size)
-            self._add(copy + bytes(-size % BLOCK))
+            self._add_padded(self._plan.devices[number - 1].read(offset, size))
+
+    def _add_padded(self, data: bytes) -> None:
+        self._add(data + bytes(-len(data) % BLOCK))
 
     def _add_links(self, top: _Top) -> None:
         """Write the inodes of links. One is in one block with its target, or the target has blocks of its own."""

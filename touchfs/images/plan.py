@@ -54,17 +54,15 @@ class ImageLeftOut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImagePlan:
-    """The devices and shards of an image of a dataset. `left_out` is complete when the image is made."""
+    """The devices and shards of an image of a dataset. `left_out` is complete when the image is made.
+
+    The image is a device itself, behind all others: it has the ends of whole files, and what catalogs store.
+    """
 
     dataset: Dataset
     devices: tuple[Device, ...]
     shards: tuple[PlannedShard, ...]
     left_out: ImageLeftOut
-
-    @property
-    def is_device(self) -> bool:
-        """Whether the image is a device itself, behind all others: it has copies of the ends of whole files."""
-        return any(each.beneath for each in self.devices)
 
     @property
     def device_sizes(self) -> NDArray[np.int64]:
@@ -101,7 +99,7 @@ def plan_image(dataset: Dataset) -> ImagePlan:
             path=dataset.source,
         )
     plan = ImagePlan(dataset, tuple(devices), tuple(planned), left_out)
-    most = DEVICES_MAX - plan.is_device
+    most = DEVICES_MAX - 1  # the image is one, too
     if len(devices) > most:
         message = f"{len(devices):,} files are too many for one image, which can have {most:,}: name fewer shards"
         raise UsageError(message, path=dataset.source)

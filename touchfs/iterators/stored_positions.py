@@ -194,6 +194,7 @@ def _lost(graph: LiveGraph, name: str, base: str) -> str:
         else ""
     )
     return (
-        f"the dataset has changed since: put the old one back, or {grow}restart by writing to reset 1 or "
+        "the dataset has changed since, or is opened with other overlays or lists of ids: "
+        f"put the old one back, or {grow}restart by writing to reset 1 or "
         f'{{"epoch": N}}; it was {epoch}at the state {base}'
     )

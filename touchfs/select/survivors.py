@@ -171,7 +171,9 @@ def _problem(where: Where, counts: Sequence[int], all_kinds: Sequence[Kinds]) ->
         reason = "" if has_text else ", as this dataset has no text"
         others = [name for name in _FIELDS if name not in unknown and (has_text or name not in _OF_TEXTS)]
         what = f"name one of the .json, or {', '.join(others)} or a text file as cls"
-        return f"where: no sample has the field {', '.join(unknown)}{reason}: {what}"
+        dotted = {_with_dots(path) for path, count in zip(paths, counts, strict=True) if not count} - {*unknown}
+        hint = f"; a name that has dots is in quotes: {', '.join(sorted(dotted))}" if dotted else ""
+        return f"where: no sample has the field {', '.join(unknown)}{reason}: {what}{hint}"
     found = dict(zip(paths, all_kinds, strict=True))
     for path, wanted in where.kinds:
         kinds = found[path] & ~Kinds.NULL
@@ -179,6 +181,12 @@ def _problem(where: Where, counts: Sequence[int], all_kinds: Sequence[Kinds]) ->
             name = spell_field(path)
             return f"where: {name} is {kinds.spelled()}, never {wanted.spelled()}: no sample can match"
     return ""
+
+
+def _with_dots(path: Path) -> str:
+    """A field as it is spelled if the dots in it are part of a name, as of a column, or the extension of a file."""
+    before = path[:1] if path[0] == "size" else ()
+    return spell_field((*before, ".".join(path[len(before) :])))
 
 
 def _open(path: str, identity: bytes, samples: int, fields: int) -> _Evaluated:

@@ -134,7 +134,7 @@ def _mount(request: MountRequest, plan: ImagePlan, image: KeptImage) -> None:
             _opened(plan.devices) as devices,
             made(
                 image.descriptor,
-                [*(each for each, _ in devices), *[image.descriptor] * plan.is_device],
+                [*(each for each, _ in devices), image.descriptor],
                 noexec=request.options.noexec,
             ) as mounted,
         ):

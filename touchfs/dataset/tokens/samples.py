@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -19,6 +20,8 @@ from touchfs.dataset.samples import Samples
 from touchfs.dataset.tokens.index import token_index
 from touchfs.dataset.tokens.windows import ARRAY, DIGITS, EXTENSIONS, TokenWindows
 from touchfs.view.token_plan import TokenPlan
+
+_WINDOW = re.compile(r"[0-9]{6,10}")
 
 
 class TokenSamples(Samples):
@@ -50,7 +53,7 @@ class TokenSamples(Samples):
         """A key is `SHARD/WINDOW`."""
         name, _, window = key.rpartition("/")
         shard = self.dataset.by_name.get(name.encode("utf-8", "surrogateescape"))
-        if shard is not None and window.isdecimal() and f"{int(window):0{DIGITS}d}" == window:
+        if shard is not None and _WINDOW.fullmatch(window) and f"{int(window):0{DIGITS}d}" == window:
             yield shard, int(window)
 
     def lengths(self, measure: str) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.core.extent import Content, Extent, Memory, Rope
+from touchfs.core.names import TOKEN_BOUNDS
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.tokens.index import TokenIndex
 from touchfs.form.arrays import Npy
@@ -25,7 +26,7 @@ from touchfs.registry.containers import MEGATRON
 from touchfs.source.store import StoredFile
 from touchfs.view.token_plan import TokenPlan
 
-ARRAY, BOUNDS, JSON = "npy", "cu_seqlens.npy", "json"
+ARRAY, BOUNDS, JSON = "npy", TOKEN_BOUNDS, "json"
 EXTENSIONS = (ARRAY, BOUNDS, JSON)
 DIGITS = 6
 _BOUNDS_TYPE = np.dtype("<i4")

@@ -30,7 +30,7 @@ from touchfs.format.erofs.layout import (
     SUPERBLOCK_OFFSET,
 )
 
-VERSION = 1
+VERSION = 2
 # The magic of ours and the version, `top`, and the CRC-32
 _UUID = struct.Struct("<8sII")
 _OURS = b"touchfs" + bytes([VERSION])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.core import jobs
+from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.dataset import IndexedShards, Indexer, counted
 from touchfs.dataset.shard import OVERLAID, ListedShard, Shard
@@ -240,7 +241,7 @@ def _current(path: str, base: Facts, shard: Shard) -> Facts | None:
 def _tell_sides(overlay: NamedOverlay, sides: Sides, samples: int) -> None:
     rows, (matched, surplus, missing) = overlay.open().rows, sides
     if columns := overlay.open().columns.left_out:
-        log.warning("%s: columns of bytes are left out: %s", overlay.shown, ", ".join(columns))
+        log.warning("%s: columns of bytes are left out: %s", overlay.shown, ", ".join(map(quote_name, columns)))
     if not rows:
         log.warning("%s: has no rows", overlay.shown)
     elif not matched and samples:

@@ -175,8 +175,8 @@ def _pieces(file: StoredFile, column: str | None, digest: str, directory: str) -
 
 def _sections(made: IO[bytes], rows: OverlayRows, keys: NDArray[np.uint64], directory: str) -> Iterator[Buffer]:
     arrow = load_pyarrow()
-    names = ["", "", *rows.columns.texts]
-    schema = arrow.schema([(name, arrow.large_binary()) for name in names], {"touchfs": json.dumps(rows.columns)})
+    fields = [("", arrow.large_binary())] * (2 + len(rows.columns.texts))
+    schema = arrow.schema(fields, {"touchfs": json.dumps(rows.columns)})
     writer = arrow.ipc.new_file(arrow.PythonFile(made, "w"), schema)
     count = position = 0
     room = Scratch.configured().limit_now()

@@ -28,6 +28,7 @@ from touchfs.core.packed_bytes import PackedBytes
 from touchfs.format.id_hashes import SIZE_MAX
 from touchfs.limits import LIMITS
 from touchfs.source.store import StoredFile
+from touchfs.tables.values.column_types import is_bytes, is_text, plain_type
 from touchfs.tables.values.pyarrow_errors import pyarrow_errors
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _column(values: pyarrow.Array | list[Any]) -> _ColumnBytes:
         with suppress(OverflowError, UnicodeEncodeError):  # over 64 bits, and half of a surrogate pair
             values = arrow.array(values, kind)
     if not isinstance(values, list):
-        if types.is_dictionary(values.type) and _is_text(values.type):
+        if types.is_dictionary(values.type) and is_text(values.type):
             values = values.cast(values.type.value_type)
         kind = values.type
         if types.is_integer(kind) or types.is_boolean(kind):
@@ -246,13 +247,13 @@ class _Parquet:
         self._names = distinct(schema.names)
         self._key = key = _key_among(self._names, asked)
         kinds = dict(zip(self._names, schema.types, strict=True))
-        if not _is_text(kinds[key]):
+        if not is_text(kinds[key]):
             raise FormatError(
                 f"the column {key!r} has the type {kinds[key]}: keys of samples are texts, so write texts"
             )
         others = {name: kind for name, kind in kinds.items() if name != key}
-        left_out = [name for name, kind in others.items() if _is_bytes(kind)]
-        nested = [name for name, kind in others.items() if pa.types.is_nested(_plain(kind))]
+        left_out = [name for name, kind in others.items() if is_bytes(kind)]
+        nested = [name for name, kind in others.items() if pa.types.is_nested(plain_type(kind))]
         texts = [name for name in others if name not in {*left_out, *nested}]
         self.columns = OverlayColumns(key, texts, nested, left_out)
 
@@ -278,28 +279,6 @@ class _Parquet:
         return len(wanted) == len(self._names) or self._names != self._file.schema_arrow.names
 
 
-def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
-    pa = load_pyarrow()
-    while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        else:
-            return kind
-
-
-def _is_text(kind: pyarrow.DataType) -> bool:
-    types, plain = load_pyarrow().types, _plain(kind)
-    return bool(types.is_string(plain) or types.is_large_string(plain) or types.is_string_view(plain))
-
-
-def _is_bytes(kind: pyarrow.DataType) -> bool:
-    types, plain = load_pyarrow().types, _plain(kind)
-    is_any = types.is_binary(plain) or types.is_large_binary(plain) or types.is_fixed_size_binary(plain)
-    return bool(is_any or types.is_binary_view(plain))
-
-
 class _JsonLines:
     def __init__(self, file: StoredFile, asked: str | None) -> None:
         self._file = file
@@ -315,7 +294,7 @@ class _JsonLines:
             if len(names) > COLUMNS_MAX + 1:
                 raise UsageError(f"has over {COLUMNS_MAX} fields beside its keys: write those that you need elsewhere")
         self._key = key = _key_among([*names], asked) if count else (asked or KEY_COLUMNS[0])
-        texts = [name for name, is_text in names.items() if is_text and name != key]
+        texts = [name for name, has_text in names.items() if has_text and name != key]
         self.columns = OverlayColumns(key, texts, [name for name in names if name not in {*texts, key}], [])
 
     def __iter__(self) -> Iterator[_Values]:

@@ -227,7 +227,7 @@ def _read(path: str, column: Column, digest: str | None = None) -> IdList:
         file.open()
         found = _digest(file)
         if digest not in (None, found):
-            raise UsageError("has changed since --ids named it: mount again")
+            raise UsageError("has changed since --ids named it: start again")
         ids = _sorted(Scratch.configured(), file, column, found)
     if ids.repeated:
         count = "1 id is" if ids.repeated == 1 else f"{ids.repeated} ids are"

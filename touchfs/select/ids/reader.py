@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.table_builder import encode_key
+from touchfs.core.control_characters import quote_name
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent.file_object import FileObject
 from touchfs.core.extras import load_pyarrow
@@ -27,6 +28,7 @@ from touchfs.format.id_hashes import SIZE_MAX
 from touchfs.limits import LIMITS
 from touchfs.select.predicates import Kinds
 from touchfs.source.store import StoredFile
+from touchfs.tables.values.column_types import is_long_bytes, is_text, plain_type
 from touchfs.tables.values.pyarrow_errors import pyarrow_errors
 
 # Bytes and ids that are in memory at a time
@@ -34,6 +36,7 @@ _BATCH_BYTES = 1 << 24
 _BATCH_IDS = 1 << 19
 _PAIR = np.dtype([("f0", "<u8"), ("f1", "<u8")])
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_NAMES_SHOWN = 20
 _WANTED = "an id is a text or an integer"
 
 
@@ -45,16 +48,18 @@ class Column(NamedTuple):
 
     def among(self, names: Sequence[str]) -> str:
         """The name of the column. Raises UsageError."""
+        shown = ", ".join(map(quote_name, names[:_NAMES_SHOWN])) + " …" * (len(names) > _NAMES_SHOWN)
         if self.asked is not None and self.asked not in names:
-            raise UsageError(f"has no column {self.asked!r}: there are {', '.join(names)}")
+            raise UsageError(f"has no column {self.asked!r}: there are {shown}")
         name = self.field if self.asked is None else self.asked
         if names.count(name) > 1:
             raise UsageError(f"has {names.count(name)} columns {name!r}")
         if name in names:
             return name
         if len(names) != 1:
-            example = f": write @FILE:{names[0]} for the ids in {names[0]}" if names else ""
-            raise UsageError(f"has no column {self.field!r}, but {', '.join(names) or 'none at all'}{example}")
+            first = quote_name(names[0]) if names else ""
+            example = f": write @FILE:{first} for the ids in {first}" if names else ""
+            raise UsageError(f"has no column {self.field!r}, but {shown or 'none at all'}{example}")
         return names[0]
 
 
@@ -132,7 +137,7 @@ def _json_lines(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         if values and type(value) is not type(values[0]):
             raise FormatError(f"has texts and integers, as in line {number}: ids are all of one type")
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-            raise FormatError(f"line {number} is {value}: an integer has at most 64 bits")
+            raise FormatError(f"line {number} is {value!s:.40}: an integer has at most 64 bits")
         values.append(value)
         size += len(line)
         if size > _BATCH_BYTES:
@@ -209,11 +214,9 @@ def _parquet(file: StoredFile, column: Column) -> Iterator[IdBatch]:
         parquet = pq.ParquetFile(pa.PythonFile(FileObject(file), "r"))
         name = column.among(parquet.schema_arrow.names)
         kind = parquet.schema_arrow.field(name).type
-        value = kind.value_type if types.is_dictionary(kind) else kind
-        is_text = any(
-            fits(value) for fits in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-        )
-        if not (is_text or types.is_integer(value) or types.is_floating(value)):
+        value = plain_type(kind)
+        has_texts = is_text(value) or is_long_bytes(value)
+        if not (has_texts or types.is_integer(value) or types.is_floating(value)):
             raise FormatError(f"the column {name!r} has the type {kind}: {_WANTED}")
         first = 0
         for rows in parquet.iter_batches(_BATCH_IDS // 4, columns=[name]):
@@ -221,8 +224,8 @@ def _parquet(file: StoredFile, column: Column) -> Iterator[IdBatch]:
             if array.null_count:
                 row = first + array.is_null().index(True).as_py() + 1
                 raise FormatError(f"row {row} of the column {name!r} is null: {_WANTED}")
-            array = array.cast(pa.large_binary() if is_text else value)
-            if is_text:
+            array = array.cast(pa.large_binary() if has_texts else value)
+            if has_texts:
                 _, bounds, data = array.buffers()
                 offsets = np.frombuffer(bounds, np.int64, len(array) + 1, 8 * array.offset)
                 found = np.frombuffer(data or b"", np.uint8)
