@@ -132,8 +132,7 @@ class CataloguedSample(Sample):
         table = self._shard.tables.get("segments")
         if table is None or self._table is not self._shard.tables["shards"]:
             return 0
-        rows = table.files(self.ordinal)
-        return table.part[rows[-1]] + 1 if rows else 0
+        return table.parts(self.ordinal)
 
     def extension(self, row: int) -> str:
         """The extension of the file at a row, as a key of this mapping."""

@@ -22,7 +22,13 @@ from touchfs.core.extent import Content, drive
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_between, segments_of, times_of_segments
+from touchfs.dataset.shown_segments import (
+    SEGMENTS_SHOWN,
+    SegmentTimes,
+    segments_between,
+    segments_of,
+    times_of_segments,
+)
 from touchfs.explore.files import TEXTS, ContentOf, PictureSize, part_of
 from touchfs.explore.html import SIZE, marks
 from touchfs.explore.linked import OWN, SamplePage, url_of
@@ -196,33 +202,37 @@ def _segments(opened: OpenShard, ordinal: int, asked: Asked, here: str, drawn: S
     """Segments of a recording of which a span is drawn, or nothing: those in the part that is asked for, else those
     from a number on.
     """
-    shown, table = segments_of(opened, ordinal, asked.first), opened.tables.get("segments")
-    if shown is None or table is None:
+    table, above = opened.tables.get("segments"), opened.shard.path_in("segments")
+    total = 0 if table is None else table.parts(ordinal)
+    density, inside = list[int](), None
+    if drawn is not None and total:
+        timed = times_of_segments(opened, ordinal)
+        density = _density(timed, *drawn)
+        if asked.span is not None or not density:
+            inside = segments_between(opened, ordinal, timed, *drawn, _IN_LANES)
+    of_part = inside if asked.span is not None else None
+    shown = of_part or segments_of(opened, ordinal, asked.first)
+    if table is None or shown is None:
         return None
-    total, above = shown.count, opened.shard.path_in("segments")
-    if asked.span is not None and drawn is not None:
-        shown = segments_between(opened, ordinal, *drawn) or shown
     listed = []
-    for each in shown.listed:
+    for each in shown.listed[:SEGMENTS_SHOWN]:
         rows = rows_of_segments(table, ordinal, each.number, each.number + 1)[each.number]
         urls = [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in rows.items()]
         listed.append(LinkedSegment(each, next((url for name, url in urls if name == WAV), ""), urls))
-    directory = os.path.dirname(os.fsdecode(table.path(table.files(ordinal)[0])))
-    density = _density(opened, ordinal, *drawn) if drawn is not None and total > _IN_LANES else ()
-    lanes = None if drawn is None or density else segments_between(opened, ordinal, *drawn, _IN_LANES)
+    directory = os.path.dirname(os.fsdecode(table.path(int(table.first_files(np.array([ordinal]))[0]))))
+    lanes = inside.listed if inside is not None and not density else ()
     place = url_of(f"{above}/{directory}/")
-    found = LinkedSegments(listed, shown.count, place, lanes.listed if lanes is not None else (), density)
-    if asked.span is not None and drawn is not None:
+    found = LinkedSegments(listed, shown.count, place, lanes, density)
+    if of_part is not None:
         return replace(found, all=total)
     pages = max(min(asked.first, total) - SEGMENTS_SHOWN, 0), asked.first + SEGMENTS_SHOWN
     previous, following = (f"{asked.url(here, segments=str(each))}#segment-{each}" for each in pages)
     return replace(found, previous=previous if asked.first else "", following=following if pages[1] < total else "")
 
 
-def _density(opened: OpenShard, ordinal: int, start: float, end: float) -> list[int]:
+def _density(timed: SegmentTimes, start: float, end: float) -> list[int]:
     """How many segments there are in each part of the seconds that are drawn; [] if lanes have room for them."""
-    times, step = times_of_segments(opened, ordinal)
-    times = times[(times[:, 0] < end) & (times[:, 1] >= start)]
+    times, step = timed.times[timed.between(start, end)], timed.step
     if len(times) * step <= _IN_LANES:
         return []
     places = np.clip((times - start) / (end - start) * _DENSITY, 0, _DENSITY)
