@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 from urllib.parse import urlencode
 
@@ -136,17 +137,7 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
         if found is None or table.kind[found] != DIRECTORY:
             return None
         row = found
-    children = table.children(row)
-    low, high = children.start, children.stop
-    while low < high:
-        middle = (low + high) // 2
-        if table.name(middle) < last:
-            low = middle + 1
-        else:
-            high = middle
-    for child in range(low, min(low + _NAMESAKES, children.stop)):
-        if not table.name(child).startswith(last):
-            return None
+    for child in _called(table, table.children(row), last):
         inner = table.children(child) if table.kind[child] == DIRECTORY else range(child, child + 1)
         for file in inner[:1]:
             path = table.path(file)
@@ -154,6 +145,16 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
             if is_file and path[: len(path) - table.suffix[file]] == name:
                 return int(table.ordinal[file])
     return None
+
+
+def _called(table: Table, children: range, name: bytes) -> Iterator[int]:
+    """Rows that are called so, with any extension. Names such as `name-1` are between these, and may be many."""
+    exact = table.search(children, name)
+    if exact is not None:
+        yield exact
+    dotted = name + b"."
+    first = bisect_left(children, dotted, key=table.name)
+    yield from takewhile(lambda row: table.name(row).startswith(dotted), children[first : first + _NAMESAKES])
 
 
 def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, asked: Asked) -> SamplePage:
