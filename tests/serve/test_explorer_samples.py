@@ -19,6 +19,7 @@ from tree_servers import in_this_process
 from waiting import wait_until
 
 from touchfs.indexing import open_dataset
+from touchfs.pages import linked
 from touchfs.picture.palette import PAPER
 from touchfs.picture.spectrogram import ROWS, row_of
 from touchfs.shard.options import INTERLEAVED, Options
@@ -340,3 +341,27 @@ def test_odd_names_are_found_again(tmp_path, key):
         server = AtPort(port)
         (url,) = [row["url"] for row in values(server, "/-/samples")["rows"] if row["text"] == "found"]
         assert "found" in page(server, "/" + url).text
+
+
+def test_a_sample_is_found_among_names_that_begin_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(linked, "_NAMESAKES", 3)
+    names = ["a", "a-1", "a-2", "a!1", "a-3", "a-4", "a0", "b"]
+    with served_files(tmp_path, {f"{name}.txt": f"text of {name}".encode() for name in names}) as port:
+        for row in values(AtPort(port), "/-/samples")["rows"]:
+            assert parts(AtPort(port), "/" + row["url"])["Text"]["text"] == row["text"]
+
+
+def test_a_page_has_bounds_whatever_the_data_are(tmp_path):
+    """Indents that would be most of a page, a segment with a text as long as a book, a sample of many files."""
+    deep = "[" * 800 + ",".join("1" * 31_000) + "]" * 800
+    book = {"segments": [{"start": 0, "end": 0.5, "text": "b" * 1_000_000, "speaker": "s" * 1_000_000}]}
+    files = {"a.json": deep.encode(), "b.wav": tone(1.0), "b.json": json.dumps(book).encode()}
+    files |= {f"c.{number:05}.txt": b"many" for number in range(3000)}
+    with served_files(tmp_path, files) as port:
+        server = AtPort(port)
+        assert parts(server, "/-/sample/t/a")["Text"]["text"] == deep[:65536]
+        for key in "abc":
+            assert len(server.ask(f"/-/sample/t/{key}", Accept="text/html").body) < 300_000, key
+        shown = parts(server, "/-/sample/t/b")["LinkedSegments"]["listed"][0]
+        assert shown["shown"]["text"] == "b" * 4096 + " …" and len(shown["shown"]["speaker"]) < 300
+        assert server.ask("/" + next(url for name, url in shown["files"] if name == "txt")).body == b"b" * 1_000_000

@@ -48,7 +48,7 @@ _SEARCH_SECONDS = 0.3
 # Samples of a sorted list. Deeper ones are found by a filter.
 _SORTED = 10_000
 _ALL = ListQuery()
-_TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
+_TEXT, _READ, _DECOMPRESSED, _COLUMNS = 280, 1 << 16, 1 << 20, 6
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
 SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
@@ -283,11 +283,11 @@ def _text_of(sample: Sample) -> str:
         if name == "txt":
             content = sample.content(name)
             return bytes(content.read(0, min(content.size, 8 * _TEXT))).decode("utf-8", "replace")
-        return sample.text or ""
+        return sample.plain(name, _DECOMPRESSED).decode("utf-8", "replace")
     fields: Any = None
     if (name := sample.json_name) is not None and sample.content(name).size <= _READ:
-        with suppress(ValueError, RecursionError):
-            fields = parse_json(sample.plain(name))
+        with suppress(TouchfsError, ValueError, RecursionError):
+            fields = parse_json(sample.plain(name, _READ))
     if isinstance(fields, Mapping):
         known = next((fields[each] for each in ("text", "caption") if isinstance(fields.get(each), str)), None)
         return known if known is not None else ", ".join(_named(fields))
