@@ -120,6 +120,11 @@ class Overview:
         numbers = np.searchsorted(ends, positions, "right")
         return numbers, positions - np.concatenate([[0], ends])[numbers]
 
+    @cached_property
+    def has_segments(self) -> bool:
+        """True if a sample has segments."""
+        return any(shard.segments for shard in self.shards)
+
     @property
     def is_whole(self) -> bool:
         """True if all shards have been counted."""
