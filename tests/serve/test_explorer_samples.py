@@ -4,6 +4,7 @@ import io
 import json
 import os
 import subprocess
+import zipfile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -320,6 +321,25 @@ def test_rows_of_a_table(tmp_path):
 
 
 def test_interleaved_documents_in_their_order(tmp_path):
+@pytest.mark.parametrize("kind", ["rows", "upper"])
+def test_every_row_of_a_list_leads_to_its_sample(tmp_path, kind):
+    """Also where a row has a directory of cells, and where extensions are in upper case."""
+    if kind == "rows":
+        place, cells = tmp_path / "r.parquet", [b"one", b"two"]
+        pq.write_table(pa.table({"first": cells, "second": cells, "name": ["a", "b"]}), place)
+    else:
+        place = tmp_path / "z.zip"
+        with zipfile.ZipFile(place, "w") as archive:
+            for name in ("a.WAV", "dir/b.TXT", "c.tar.JSON"):
+                archive.writestr(name, tone(0.1) if "WAV" in name else b"{}")
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        server = AtPort(port)
+        rows = values(server, "/-/samples")["rows"]
+        assert len(rows) == (2 if kind == "rows" else 3)
+        for row in rows:
+            assert values(server, "/" + row["url"])["page"]["title"] == row["key"]
+
+
     make_wds_tar(tmp_path / "i.tar", [mint_sample(number) for number in range(3)])
     dataset = open_dataset(os.fspath(tmp_path / "i.tar"), options=Options(kind=INTERLEAVED), in_place=True)
     with in_this_process(dataset) as port:

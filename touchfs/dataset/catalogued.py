@@ -69,6 +69,14 @@ class CataloguedSample(Sample):
             self._named = {self.extension(row): row for row in self._rows}
         return self._named
 
+    @property
+    def stem(self) -> str | None:
+        """The path of its files below their shard, without what distinguishes them; None if it has no file."""
+        if not self._rows:
+            return None
+        path = self._table.path(self._rows[0])
+        return os.fsdecode(path[: len(path) - self._table.suffix[self._rows[0]]])
+
     def first_path(self) -> bytes:
         if self._rows:
             return super().first_path()

@@ -27,7 +27,7 @@ from touchfs.core.json_text import parse_json
 from touchfs.core.measure import SECONDS
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
-from touchfs.dataset.sample import Sample
+from touchfs.dataset.sample import WHOLE, Sample
 from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
 from touchfs.explore.linked import OWN, LinkedSample, ListQuery, SampleList, url_of
 from touchfs.explore.recordings import format_seconds
@@ -240,17 +240,15 @@ def row_of(sample: Sample, position: int) -> LinkedSample:
 
 def sample_url(sample: Sample) -> str:
     """The URL of the page of a sample: its name in the view without the extension, or its number if it has no file."""
-    extension = next(iter(sample), None)
-    source = "" if sample.view == "shards" else f"?of={quote(sample.view)}"
+    if sample.view == WHOLE:
+        stem = sample.stem if isinstance(sample, CataloguedSample) else None
+        return f"{OWN}sample/{url_of(sample.shard)}/{url_of(stem or f'{sample.ordinal:08d}')}"
+    source, extension = f"?of={quote(sample.view)}", next(iter(sample), None)
     if extension is None:
         return f"{OWN}sample/{url_of(sample.shard)}/{sample.ordinal:08d}{source}"
     path = sample.path(extension)
     stem = os.path.dirname(path) if sample.view == "interleaved" else path.removesuffix(f".{extension}")
-    above = f"{sample.view}/{sample.shard}"
-    if isinstance(sample, CataloguedSample):
-        above = sample.indexed_shard.path_in(sample.view)  # which may be below a split
-    inside = f"/{sample.shard}{stem[len(above) :]}"
-    return f"{OWN}sample{url_of(inside)}{source}"
+    return f"{OWN}sample/{url_of(sample.shard)}{url_of(stem.removeprefix(f'{sample.view}/{sample.shard}'))}{source}"
 
 
 def _picture_of(sample: Sample) -> tuple[str, str]:
