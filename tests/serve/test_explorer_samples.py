@@ -308,7 +308,7 @@ def test_errors_lead_to_their_samples(tmp_path):
 
 
 def test_rows_of_a_table(tmp_path):
-    table = pa.table({"name": ["one", EVIL], "number": [1, 2], "url": ["https://example.com/x", "javascript:alert(1)"]})
+    table = pa.table({"name": ["one", EVIL], "number": [1, 2], "none": [None, None], "is": [True, False], "url": ["https://example.com/x", "javascript:alert(1)"]})
     pq.write_table(table, tmp_path / "r.parquet")
     with in_this_process(open_dataset(os.fspath(tmp_path / "r.parquet"), in_place=True)) as port:
         server = AtPort(port)
@@ -316,11 +316,11 @@ def test_rows_of_a_table(tmp_path):
         assert len(rows) == 2 and "name: one" in rows[0]["text"]
         cells = parts(server, "/" + rows[1]["url"])["TextTable"]["rows"]
         assert ["name", EVIL] in cells and ["number", "2"] in cells
+        assert ["none", "null"] in cells and ["is", "false"] in cells and "none: null, is: true" in rows[0]["text"]
         parsed = page(server, "/" + rows[1]["url"])
         assert not any("example.com" in url or url.startswith("javascript") for url in parsed.urls)
 
 
-def test_interleaved_documents_in_their_order(tmp_path):
 @pytest.mark.parametrize("kind", ["rows", "upper"])
 def test_every_row_of_a_list_leads_to_its_sample(tmp_path, kind):
     """Also where a row has a directory of cells, and where extensions are in upper case."""
@@ -340,6 +340,7 @@ def test_every_row_of_a_list_leads_to_its_sample(tmp_path, kind):
             assert values(server, "/" + row["url"])["page"]["title"] == row["key"]
 
 
+def test_interleaved_documents_in_their_order(tmp_path):
     make_wds_tar(tmp_path / "i.tar", [mint_sample(number) for number in range(3)])
     dataset = open_dataset(os.fspath(tmp_path / "i.tar"), options=Options(kind=INTERLEAVED), in_place=True)
     with in_this_process(dataset) as port:

@@ -54,7 +54,7 @@ from touchfs.indexing.report import reasons
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.extensions import can_be_cut, coding_of, is_image, is_video
-from touchfs.pages.listing import SHOWN, image_source
+from touchfs.pages.listing import SHOWN, image_source, spelled_value
 from touchfs.tree.tree import Tree
 from touchfs.view.segments import WAV, rows_of_segments
 
@@ -449,13 +449,9 @@ def _row(file: _File, limits: Limits) -> Part:
         with suppress(ValueError, RecursionError):
             fields = parse_json(text.text.encode())
             if isinstance(fields, Mapping):
-                cells = [(str(name), _cell(value)) for name, value in islice(fields.items(), _CELLS)]
+                cells = [(str(name), spelled_value(value)) for name, value in islice(fields.items(), _CELLS)]
                 return TextTable(file.name, ("column", "value"), cells)
     return text
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _size(content: ContentOf) -> int | None:

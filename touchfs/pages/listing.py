@@ -6,6 +6,7 @@ for a third of a second: then the page has what was found, and a link to go on. 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -295,4 +296,9 @@ def _text_of(sample: Sample) -> str:
 def _named(fields: Mapping[str, Any]) -> Iterator[str]:
     for name, value in [*fields.items()][:_COLUMNS]:
         if not isinstance(value, dict | list):
-            yield f"{name}: {str(value)[:_TEXT]}"
+            yield f"{name}: {spelled_value(value)[:_TEXT]}"
+
+
+def spelled_value(value: Any) -> str:
+    """A value of JSON: a text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
