@@ -69,8 +69,10 @@ def pages(text):
     page = Page(text, text, [text], parts)
     row = LinkedSample(0, text, text, text, 1, "u", "p", "image")
     listed = [
-        SampleList("samples", "", "random", 1, 0, 99, 1, [each], "u", "u", "", None, text, [f"merged/{text}"], ["size"], [text])
-        for each in (row,)
+        SampleList(
+            *("samples", "", "random", 1, 0, 99, 1, [row], "u", "u", "", None, text),
+            *([f"merged/{text}"], ["size"], [text]),
+        )
     ]
     given = replace(listed[0], ids=text, but=text, also=text, given=[text], is_counting=True, where=text)
     given = replace(given, compared=[(text, 1, "u")])

@@ -308,7 +308,9 @@ def test_errors_lead_to_their_samples(tmp_path):
 
 
 def test_rows_of_a_table(tmp_path):
-    table = pa.table({"name": ["one", EVIL], "number": [1, 2], "none": [None, None], "is": [True, False], "url": ["https://example.com/x", "javascript:alert(1)"]})
+    urls = ["https://example.com/x", "javascript:alert(1)"]
+    rows = {"name": ["one", EVIL], "number": [1, 2], "none": [None, None], "is": [True, False], "url": urls}
+    table = pa.table(rows)
     pq.write_table(table, tmp_path / "r.parquet")
     with in_this_process(open_dataset(os.fspath(tmp_path / "r.parquet"), in_place=True)) as port:
         server = AtPort(port)

@@ -41,8 +41,8 @@ def segments_of(shard: OpenShard, ordinal: int, first: int = 0, most: int = SEGM
 
 
 class SegmentTimes(NamedTuple):
-    """Numbers of segments of a sample, and their starts and ends in seconds, shape (segments, 2): those of each segment,
-    or of each `step`th.
+    """Numbers of segments of a sample, and their starts and ends in seconds, shape (segments, 2): of each segment, or
+    of each `step`th.
     """
 
     numbers: NDArray[np.int64]
@@ -64,8 +64,8 @@ def times_of_segments(shard: OpenShard, ordinal: int) -> SegmentTimes:
 def segments_between(
     shard: OpenShard, ordinal: int, timed: SegmentTimes, start: float, end: float, most: int
 ) -> ShownSegments:
-    """The first segments that are in a span of seconds, and how many are. `timed` are the times of all. Of thousands, it
-    is believed that they are in order of time, and more than are read are counted as those of which some are read.
+    """The first segments that are in a span of seconds, and how many are. `timed` are the times of all. Of thousands,
+    it is believed that they are in order of time, and more than are read are counted as those of which some are read.
     """
     is_inside = timed.between(start, end)
     numbers, count = timed.numbers[is_inside].tolist(), int(np.count_nonzero(is_inside))

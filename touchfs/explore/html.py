@@ -92,7 +92,7 @@ def visible(text: str) -> str:
 
 
 def typed(where: str) -> str:
-    """A filter as a form has it: what has no shape is an escape of its strings, so that the same filter is sent again."""
+    """A filter as a form has it: what has no shape is an escape of its strings, so the same filter is sent again."""
     return _SHAPELESS.sub(lambda match: json.dumps(match[0])[1:-1], where)
 
 

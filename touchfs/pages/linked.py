@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import islice, takewhile
-from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
