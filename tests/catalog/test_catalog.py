@@ -137,6 +137,26 @@ def test_columns_that_are_not_stored_are_read_all_the_same(
     assert table.paths(np.array(firsts[: len(names)], np.int64), b"p/") == [b"p/" + path for path in expected]
 
 
+@pytest.mark.parametrize("counts", [[0, 3, 1], [200, 0, 90], [1], [0]])
+def test_files_of_parts_are_those_of_a_slow_look(tmp_path: Path, counts: list[int]) -> None:
+    """Samples with so many parts, of which some have two files, also more than are looked at one by one."""
+    builder, paths = TableBuilder(), []
+    for ordinal, parts in enumerate(counts):
+        for part in range(parts):
+            for ending in ("wav", "txt")[: 1 + part % 2]:
+                builder.add(1, ordinal, part, 0, 0, 0, 4, b"", b"", 0)
+                paths.append((b"%d" % ordinal, b"%04d.%s" % (part, ending.encode())))
+    write_catalog(str(tmp_path / "x.arrow"), {"segments": builder.columns(paths)}, KINDS, FACTS)
+    table = Catalog(str(tmp_path / "x.arrow")).tables["segments"]
+    for ordinal, parts in enumerate([*counts, 0]):
+        own = [row for row in table.order if table.kind[row] != DIRECTORY and table.ordinal[row] == ordinal]
+        assert table.files(ordinal) == own and table.parts(ordinal) == parts
+        for first, stop, step in [(0, None, 1), (0, 1, 1), (7, 70, 1), (parts - 1, parts, 1), (0, None, 7), (3, 50, 4)]:
+            wanted = range(parts)[max(first, 0) : stop : step]
+            found = table.files_of_parts(ordinal, first, stop, step)
+            assert found == [row for row in own if table.part[row] in wanted]
+
+
 def test_a_catalog_tells_its_facts_and_kinds(tmp_path: Path) -> None:
     catalog = write(tmp_path / "x.arrow", {"shards": [b"a"], "segments": []})
     assert catalog.kinds == KINDS

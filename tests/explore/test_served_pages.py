@@ -30,7 +30,9 @@ EVIL = "<script>alert(1)</script>\"'onx=1 </title></style>--> {{7*7}} &lt; \u202
 
 
 class Outline(HTMLParser):
-    """The elements of a page with the names of their attributes, and all of its texts and attributes."""
+    """The elements of a page with the names of their attributes, and all of its texts and attributes. Classes depend on
+    extensions and columns.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -39,7 +41,7 @@ class Outline(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, [name for name, _ in attributes]))
+        self.elements.append((tag, [name for name, _ in attributes if name != "class"]))
         self.texts += [value for _, value in attributes if value]
 
     def handle_data(self, data):
@@ -67,8 +69,10 @@ def pages(text):
     page = Page(text, text, [text], parts)
     row = LinkedSample(0, text, text, text, 1, "u", "p", "image")
     listed = [
-        SampleList("samples", "", "random", 1, 0, 99, 1, [each], "u", "u", "", None, text, [text], [text], [text])
-        for each in (row,)
+        SampleList(
+            *("samples", "", "random", 1, 0, 99, 1, [row], "u", "u", "", None, text),
+            *([f"merged/{text}"], ["size"], [text]),
+        )
     ]
     given = replace(listed[0], ids=text, but=text, also=text, given=[text], is_counting=True, where=text)
     given = replace(given, compared=[(text, 1, "u")])

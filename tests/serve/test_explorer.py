@@ -193,7 +193,7 @@ def test_names_and_texts_of_data_are_texts(hostile):
     evil = "<script>alert(1)</script>\"'\u202e"
     with_filter = page(hostile, "/-/samples?where=%3Cscript%3Ealert(1)%3C/script%3E%22%27%E2%80%AE&of=samples", 400)
     assert len(with_filter.all("script")) == 1
-    assert with_filter.all("input", id="where")[0]["value"] == evil.replace("\u202e", "⟨U+202E⟩")
+    assert with_filter.all("input", id="where")[0]["value"] == evil.replace("\u202e", "\\u202e")
 
 
 def test_open_starts_the_browser(speech, tmp_path):
@@ -205,7 +205,16 @@ def test_open_starts_the_browser(speech, tmp_path):
         wait_until(lambda: told.exists() and told.read_text().strip() == server.url)
 
 
-def test_programs_that_people_use(served):
-    """curl and wget name no HTML."""
+def test_programs_that_people_use(served, tmp_path):
+    """None of them names HTML, so all of them find the files, and no page."""
     listing = served.ask("/?list").body
     assert subprocess.run(["curl", "-s", served.url], check=True, capture_output=True).stdout == listing
+    wget = ["wget", "-q", "-r", "-l", "3", "-nH", "-np", "-P", tmp_path, f"{served.url}shards/000000000/"]
+    subprocess.run(wget, check=True, timeout=60)
+    monday = served.ask("/shards/000000000/talks/monday.wav").body
+    assert (tmp_path / "shards/000000000/talks/monday.wav").read_bytes() == monday
+    subprocess.run(["wget", "-q", "-r", "-l", "1", "-nH", "-P", tmp_path / "root", served.url], check=True, timeout=60)
+    assert (tmp_path / "root/index.html").read_bytes() == listing and not (tmp_path / "root/-").exists()
+    rclone = ["rclone", "lsf", "-R", f":http,url='{served.url}shards/':", "--config", "/dev/null"]
+    found = subprocess.run(rclone, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert "000000000/talks/monday.wav" in found.splitlines()

@@ -23,11 +23,11 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(2)"><script>alert(
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory):
     """A server of hostile samples."""
-    segment = {"start": 0, "end": 0.5, "text": EVIL, "speaker": EVIL}
+    segment = {"start": 0, "end": 0.5, "text": f"{EVIL}\0\x1b[31m", "speaker": EVIL}
     files = {
         "a.wav": tone(1.0),
-        "a.json": json.dumps({"segments": [segment], EVIL: EVIL}).encode(),
-        "a.txt": EVIL.encode(),
+        "a.json": json.dumps({"segments": [segment], EVIL: EVIL, EVIL * 1000: [EVIL]}).encode(),
+        "a.txt": EVIL.encode() + b"\0\xff\xfe\x80",
         f"k{EVIL.replace('/', '')}.txt": EVIL.encode(),
         "page.html": b"<script>alert(1)</script><img src=x onerror=alert(2)>",
         "page.js": b"document.title = 'run'",
@@ -91,7 +91,11 @@ def test_a_segment_is_played_as_training_reads_it(browser, served):
     browser.requests()
     browser.run("document.querySelector('a[data-segment=\"1\"]').click()")
     time = "return +document.querySelector('[role=slider]').ariaValueNow"
-    wait_until(lambda: 0.642 < browser.run(time) < 1.296)
+    marked = (
+        "return [...document.querySelectorAll('.segments [aria-current], .speech [aria-current]')]"
+        ".map(each => each.id || each.dataset.segment)"
+    )
+    wait_until(lambda: 0.642 < browser.run(time) < 1.296 and browser.run(marked) == ["1", "segment-1"])
     wait_until(lambda: browser.run("return document.querySelector('.controls .play').textContent") == "▶")
     assert browser.run(time) == pytest.approx(1.296, abs=0.02)
     heard = [url for url in browser.requests() if url.endswith(".wav")]
@@ -121,6 +125,86 @@ def test_keys(browser, served):
     browser.run("document.activeElement.blur()")
     pressed(browser, "?")
     assert browser.run("return document.querySelector('.keys').checkVisibility()")
+
+
+def test_segments_are_played_by_keys_and_clicks(browser, served):
+    from selenium.webdriver import Keys
+
+    browser.look()
+    browser.open(served.url + MONDAY)
+
+    def plays(act, begin, end):
+        act()
+        now = "return +document.querySelector('[role=slider]').ariaValueNow"
+        wait_until(lambda: begin < browser.run(now) < end)
+        wait_until(lambda: browser.run("return document.querySelector('.controls .play').ariaLabel") == "Play")
+        assert browser.run(now) == pytest.approx(end, abs=0.02)
+
+    ends = browser.run("return [...document.querySelectorAll('tr[data-end]')].map(row => +row.dataset.end)")
+    plays(lambda: slider(browser).send_keys(Keys.PAGE_DOWN), 0.642, ends[1])
+    plays(lambda: browser.driver.find_element("css selector", '.speech [data-segment="0"]').click(), 0, ends[0])
+    plays(lambda: slider(browser).send_keys(Keys.HOME, Keys.SPACE), 0, 1.296)
+    plays(lambda: slider(browser).send_keys(Keys.PAGE_UP), 0.642, ends[1])
+    plays(lambda: slider(browser).send_keys(Keys.HOME, Keys.ENTER), 0, ends[0])
+    slider(browser).send_keys(Keys.HOME, Keys.SPACE, Keys.END)  # who moves the head has it there
+    assert slider(browser).get_attribute("aria-valuetext").startswith("1.30 of 1.30")
+    assert browser.run("return document.querySelector('.controls .play').ariaLabel") == "Play"
+
+
+def test_long_recordings_are_not_fetched_to_be_played_from_the_middle(browser, tmp_path):
+    with serving(write_tar(tmp_path / "t.tar", {"hour.wav": tone(900.0)})) as server:
+        browser.look()
+        browser.open(f"{server.url}-/sample/t/hour")
+        browser.driver.get_log("performance")
+        view = slider(browser)
+        from selenium.webdriver import ActionChains
+
+        ActionChains(browser.driver).move_to_element_with_offset(
+            view, int(0.4 * view.size["width"]), 5
+        ).click().perform()
+        assert float(view.get_attribute("aria-valuenow")) == pytest.approx(810, abs=2)
+        browser.driver.find_element("css selector", ".controls .play").click()
+        wait_until(lambda: float(view.get_attribute("aria-valuenow")) > 812)
+        entries = [json.loads(each["message"])["message"] for each in browser.driver.get_log("performance")]
+        answers = [each["params"]["response"] for each in entries if each["method"] == "Network.responseReceived"]
+        ranges = [each["headers"]["Content-Range"] for each in answers if each["status"] == 206]
+        assert any(int(each.split()[1].partition("-")[0]) > 12_000_000 for each in ranges), ranges
+
+
+def test_tab_reaches_all_in_order(browser, served):
+    from selenium.webdriver import Keys
+
+    browser.look()
+    for path in (MONDAY + "?t=0.5,1", "-/samples", ""):
+        browser.open(served.url + path)
+        wanted = browser.run(
+            "return [...document.querySelectorAll('a[href], button, input, select, [tabindex]')]"
+            ".filter(each => each.checkVisibility()).map((each, number) => (each.number = number))"
+        )
+        reached = []
+        for _ in wanted:
+            pressed(browser, Keys.TAB)
+            reached.append(browser.run("return document.activeElement.number ?? null"))
+        assert len(wanted) > 15 and reached == wanted
+
+
+def test_keys_can_be_switched_off(browser, served):
+    """They stay off on the next page, and on again."""
+    focused = "return document.activeElement.className"
+    browser.look()
+    browser.open(served.url)
+    browser.driver.find_element("id", "help").click()
+    browser.driver.find_element("id", "letters").click()
+    pressed(browser, "j")
+    browser.open(served.url + "-/samples")
+    pressed(browser, "j", "?")
+    assert browser.run(focused) != "row" and not browser.run("return document.querySelector('.keys').checkVisibility()")
+    browser.driver.find_element("id", "help").click()
+    browser.driver.find_element("id", "letters").click()
+    pressed(browser, "j")
+    assert browser.run(focused) == "row"
+    pressed(browser, "?")
+    assert not browser.run("return document.querySelector('.keys').checkVisibility()")
 
 
 def dragged(browser, first, last):
@@ -271,6 +355,14 @@ def test_files_of_data_run_nothing(browser, evil, name):
     assert browser.driver.title != "run"
     browser.open(evil.url)
     assert browser.run("return 1") == 1
+
+
+def test_a_picture_of_data_runs_nothing(browser, evil):
+    browser.look()
+    browser.open(evil.url + "-/samples")
+    browser.run("const e = new Image(); e.id = 'evil'; e.src = '/shards/evil/page.svg'; document.body.append(e)")
+    wait_until(lambda: browser.run("return document.getElementById('evil').complete"))
+    assert browser.run("return document.getElementById('evil').naturalWidth") > 0
 
 
 # An element, and what is done to it before it becomes a part of the page; and then.

@@ -1,5 +1,6 @@
 """Lists of samples: orders by position, filters that take a while, bad filters, images as a grid."""
 
+import gzip
 import io
 import json
 import os
@@ -432,7 +433,41 @@ def test_a_bad_filter_is_shown_where_it_is(server, where, column, underlined):
             and parsed.all("input", id="where")[0]["value"] == where
         )
         assert parsed.texts[parsed.texts.index(where[:column]) + 1] == underlined
-        assert "samples" in parsed.texts and " · " not in parsed.texts  # nothing stands before the sources
+        assert not parsed.all("p", id="told") and " · " not in parsed.texts  # nothing of it is counted
+
+
+@pytest.mark.parametrize("said", ['"<b>&\u202e\0', "it's \\ \U000e0001"])
+def test_a_filter_is_sent_again_as_it_was(tmp_path, said):
+    """What has no shape is an escape in the form. A text that is no filter has a link to search the texts for it."""
+    files = {"a.txt": f"who says {said}?".encode(), "b.txt": b"nobody"}
+    with in_this_process(open_dataset(os.fspath(write_tar(tmp_path / "t.tar", files)), in_place=True)) as port:
+        server = AtPort(port)
+        asked = f"text contains {json.dumps(said, ensure_ascii=False)}".replace("\0", "\\u0000")
+        (typed,) = page(server, f"/-/samples?where={quote(asked)}").all("input", id="where")
+        assert typed["value"].isprintable()
+        for where in (asked, typed["value"]):
+            assert walked(server, f"/-/samples?where={quote(where)}")[0] == ["a"]
+        wrong = page(server, f"/-/samples?where={quote(f'says {said}')}", 400)
+        (link,) = [url for url in wrong.urls if "where=text+contains" in url]
+        assert walked(server, link)[0] == ["a"]
+
+
+def test_what_is_read_for_a_row_has_bounds(tmp_path):
+    """A compressed JSON that is large is not decompressed for a list, and a long key is cut where people see it."""
+    small, large = ({"text": "said", "more": "x" * size} for size in (10, 1 << 20))
+    files = {
+        f"{name}.json.gz": gzip.compress(json.dumps(each).encode()) for name, each in {"a": small, "b": large}.items()
+    }
+    files |= {"c.txt.gz": gzip.compress(b"y" * 5000), "d.txt.gz": gzip.compress(b"z" * (2 << 20))}
+    write_tar(tmp_path / "data/t.tar", files)
+    key = "k" * 50_000
+    (tmp_path / "data/l.jsonl").write_text(json.dumps({"id": key, "text": "long"}) + "\n")
+    with in_this_process(open_dataset(os.fspath(tmp_path / "data"), in_place=True)) as port:
+        server = AtPort(port)
+        rows = {row["key"]: row["text"] for row in values(server, "/-/samples")["rows"]}
+        assert (rows["a"], rows["b"], rows["c"], rows["d"]) == ("said", "json.gz", "y" * 280 + " …", "")
+        assert rows[key] == "long"
+        assert len(page(server, "/-/samples").text) < 5000
 
 
 def test_images_are_a_grid_of_thumbnails(tmp_path):

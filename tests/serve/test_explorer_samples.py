@@ -4,6 +4,7 @@ import io
 import json
 import os
 import subprocess
+import zipfile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,6 +20,7 @@ from tree_servers import in_this_process
 from waiting import wait_until
 
 from touchfs.indexing import open_dataset
+from touchfs.pages import linked
 from touchfs.picture.palette import PAPER
 from touchfs.picture.spectrogram import ROWS, row_of
 from touchfs.shard.options import INTERLEAVED, Options
@@ -306,7 +308,9 @@ def test_errors_lead_to_their_samples(tmp_path):
 
 
 def test_rows_of_a_table(tmp_path):
-    table = pa.table({"name": ["one", EVIL], "number": [1, 2], "url": ["https://example.com/x", "javascript:alert(1)"]})
+    urls = ["https://example.com/x", "javascript:alert(1)"]
+    rows = {"name": ["one", EVIL], "number": [1, 2], "none": [None, None], "is": [True, False], "url": urls}
+    table = pa.table(rows)
     pq.write_table(table, tmp_path / "r.parquet")
     with in_this_process(open_dataset(os.fspath(tmp_path / "r.parquet"), in_place=True)) as port:
         server = AtPort(port)
@@ -314,8 +318,28 @@ def test_rows_of_a_table(tmp_path):
         assert len(rows) == 2 and "name: one" in rows[0]["text"]
         cells = parts(server, "/" + rows[1]["url"])["TextTable"]["rows"]
         assert ["name", EVIL] in cells and ["number", "2"] in cells
+        assert ["none", "null"] in cells and ["is", "false"] in cells and "none: null, is: true" in rows[0]["text"]
         parsed = page(server, "/" + rows[1]["url"])
         assert not any("example.com" in url or url.startswith("javascript") for url in parsed.urls)
+
+
+@pytest.mark.parametrize("kind", ["rows", "upper"])
+def test_every_row_of_a_list_leads_to_its_sample(tmp_path, kind):
+    """Also where a row has a directory of cells, and where extensions are in upper case."""
+    if kind == "rows":
+        place, cells = tmp_path / "r.parquet", [b"one", b"two"]
+        pq.write_table(pa.table({"first": cells, "second": cells, "name": ["a", "b"]}), place)
+    else:
+        place = tmp_path / "z.zip"
+        with zipfile.ZipFile(place, "w") as archive:
+            for name in ("a.WAV", "dir/b.TXT", "c.tar.JSON"):
+                archive.writestr(name, tone(0.1) if "WAV" in name else b"{}")
+    with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:
+        server = AtPort(port)
+        rows = values(server, "/-/samples")["rows"]
+        assert len(rows) == (2 if kind == "rows" else 3)
+        for row in rows:
+            assert values(server, "/" + row["url"])["page"]["title"] == row["key"]
 
 
 def test_interleaved_documents_in_their_order(tmp_path):
@@ -340,3 +364,27 @@ def test_odd_names_are_found_again(tmp_path, key):
         server = AtPort(port)
         (url,) = [row["url"] for row in values(server, "/-/samples")["rows"] if row["text"] == "found"]
         assert "found" in page(server, "/" + url).text
+
+
+def test_a_sample_is_found_among_names_that_begin_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(linked, "_NAMESAKES", 3)
+    names = ["a", "a-1", "a-2", "a!1", "a-3", "a-4", "a0", "b"]
+    with served_files(tmp_path, {f"{name}.txt": f"text of {name}".encode() for name in names}) as port:
+        for row in values(AtPort(port), "/-/samples")["rows"]:
+            assert parts(AtPort(port), "/" + row["url"])["Text"]["text"] == row["text"]
+
+
+def test_a_page_has_bounds_whatever_the_data_are(tmp_path):
+    """Indents that would be most of a page, a segment with a text as long as a book, a sample of many files."""
+    deep = "[" * 800 + ",".join("1" * 31_000) + "]" * 800
+    book = {"segments": [{"start": 0, "end": 0.5, "text": "b" * 1_000_000, "speaker": "s" * 1_000_000}]}
+    files = {"a.json": deep.encode(), "b.wav": tone(1.0), "b.json": json.dumps(book).encode()}
+    files |= {f"c.{number:05}.txt": b"many" for number in range(3000)}
+    with served_files(tmp_path, files) as port:
+        server = AtPort(port)
+        assert parts(server, "/-/sample/t/a")["Text"]["text"] == deep[:65536]
+        for key in "abc":
+            assert len(server.ask(f"/-/sample/t/{key}", Accept="text/html").body) < 300_000, key
+        shown = parts(server, "/-/sample/t/b")["LinkedSegments"]["listed"][0]
+        assert shown["shown"]["text"] == "b" * 4096 + " …" and len(shown["shown"]["speaker"]) < 300
+        assert server.ask("/" + next(url for name, url in shown["files"] if name == "txt")).body == b"b" * 1_000_000

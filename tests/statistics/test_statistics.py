@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tars import write_tar
 
 import touchfs
@@ -63,6 +65,36 @@ def test_catalogs_say_what_a_slow_count_does(source):
         for extension in sample:
             slow[extension] += len(sample[extension])
     assert {name: size for name, (_, size) in found.files.items()} == dict(slow)
+
+
+SAMPLES = st.lists(
+    st.tuples(st.integers(0, 3000), st.sampled_from([8000, 16000, 44100]), st.integers(0, 3), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=3))
+def test_shards_together_are_as_one(tmp_path_factory, shards):
+    """Any samples, counted slowly, in several tars, and in one."""
+    place, whole, slow = tmp_path_factory.mktemp("random"), {}, Counter()
+    for number, samples in enumerate(shards):
+        files = {}
+        for sample, (frames, rate, segments, is_damaged) in enumerate(samples):
+            key = f"{number}-{sample}"
+            listed = [{"start": 0.001 * each, "end": 0.001 * each + 0.01} for each in range(segments)]
+            files[f"{key}.wav"] = b"no sound" if is_damaged else sound(frames, rate)
+            files[f"{key}.json"] = json.dumps({"segments": listed}).encode()
+            slow["segments"] += segments
+            slow["ticks"] += 0 if is_damaged else frames * TICKS // rate
+            slow["known"] += not is_damaged
+        write_tar(place / f"many/{number}.tar", files)
+        whole |= files
+    write_tar(place / "one/all.tar", whole)
+    many, one = (catalogs_of(place / name)[1] for name in ("many", "one"))
+    assert many == one
+    told = (one.durations.count, one.durations.total, one.segments.total, one.files["wav"][0])
+    assert told == (slow["known"], slow["ticks"], slow["segments"], sum(map(len, shards)))
 
 
 def test_statistics_are_kept_and_checked(source, tmp_path, monkeypatch):

@@ -25,8 +25,8 @@ A catalog omits columns that can be computed (`touchfs.catalog.columns`).
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 # Samples for which one pass over all files is faster than to bisect for each.
 _MANY = 1 << 10
+# Files of a sample among which its last one is found one by one.
+_FEW = 64
 
 
 class Table:
@@ -253,24 +255,53 @@ class Table:
 
     def files(self, ordinal: int) -> list[int]:
         """Return the rows of a sample's files, in the order of the view."""
-        order, ordinals = self.order, self.ordinal
+        ordinals = self.ordinal
         if isinstance(ordinals, range):  # each sample has one file, and their order is that of the rows
             return [ordinal - ordinals.start] if 0 <= ordinal < self._samples else []
+        places = self._places(ordinal)
+        return list(self.order[places.start : places.stop])
+
+    def _places(self, ordinal: int) -> range:
+        """Where in `order` the files of a sample are."""
+        order, ordinals, files = self.order, self.ordinal, self._files
         # Nearly always all samples have the same number of files.
-        first = ordinal * self._files // self._samples if self._files else 0
+        first = ordinal * files // self._samples if files else 0
         try:
-            if (
-                first >= self._files
-                or ordinals[order[first]] != ordinal
-                or (first and ordinals[order[first - 1]] == ordinal)
-            ):
+            if first >= files or ordinals[order[first]] != ordinal or (first and ordinals[order[first - 1]] == ordinal):
                 first = bisect_left(order, ordinal, key=ordinals.__getitem__)
             last = first
-            while last < self._files and ordinals[order[last]] == ordinal:
+            while last < files and ordinals[order[last]] == ordinal:
                 last += 1
+                if last - first == _FEW:
+                    last = bisect_right(order, ordinal, last, files, key=ordinals.__getitem__)
+                    break
         except IndexError as error:
             raise self._disordered() from error
-        return list(order[first:last])
+        return range(first, last)
+
+    def parts(self, ordinal: int) -> int:
+        """Return how many parts a sample has: the number of the last one, and one."""
+        places = self._places(ordinal)
+        try:
+            return self.part[self.order[places[-1]]] + 1 if places else 0
+        except IndexError as error:
+            raise self._disordered() from error
+
+    def files_of_parts(self, ordinal: int, first: int = 0, stop: int | None = None, step: int = 1) -> list[int]:
+        """Return the rows of a sample's files, in the order of the view, of each `step`th part from `first` on and
+        before `stop`.
+        """
+        places, order, part = self._places(ordinal), self.order, self.part
+        try:
+            number: Callable[[int], int] = lambda place: part[order[place]]  # noqa: E731
+            low = places.start + (bisect_left(places, first, key=number) if first else 0)
+            high = places.stop if stop is None else places.start + bisect_left(places, stop, key=number)
+            if step == 1:
+                return list(order[low:high])
+            rows = take(order, np.arange(low, high))
+            return rows[(take(part, rows) - first) % step == 0].tolist()  # type: ignore[no-any-return]
+        except IndexError as error:
+            raise self._disordered() from error
 
     def first_files(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first of `files` of each sample, or -1 if it has none; shape `ordinals.shape`."""

@@ -69,6 +69,14 @@ class CataloguedSample(Sample):
             self._named = {self.extension(row): row for row in self._rows}
         return self._named
 
+    @property
+    def stem(self) -> str | None:
+        """The path of its files below their shard, without what distinguishes them; None if it has no file."""
+        if not self._rows:
+            return None
+        path = self._table.path(self._rows[0])
+        return os.fsdecode(path[: len(path) - self._table.suffix[self._rows[0]]])
+
     def first_path(self) -> bytes:
         if self._rows:
             return super().first_path()
@@ -132,8 +140,7 @@ class CataloguedSample(Sample):
         table = self._shard.tables.get("segments")
         if table is None or self._table is not self._shard.tables["shards"]:
             return 0
-        rows = table.files(self.ordinal)
-        return table.part[rows[-1]] + 1 if rows else 0
+        return table.parts(self.ordinal)
 
     def extension(self, row: int) -> str:
         """The extension of the file at a row, as a key of this mapping."""

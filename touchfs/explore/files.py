@@ -35,6 +35,7 @@ from touchfs.picture.shrink import fit
 TEXTS = frozenset({"txt", "json", "jsonl", "cls", "caption", "csv", "tsv", "srt", "vtt", "lab", "md", "yaml", "xml"})
 # Bytes of a text, of an array and of an image that are read, pixels of an image that is decoded.
 _TEXT_BYTES, _ARRAY_BYTES, _IMAGE_BYTES, _PIXELS = 1 << 16, 1 << 27, 1 << 26, 1 << 26
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1)
 _PARTS = 16
 _FILES = 40
 _NUMBERS = 200
@@ -190,7 +191,15 @@ def _text(name: str, content: Content, limits: Limits) -> Text:
 
 
 def _indented(text: str) -> str:
+    """JSON with indents, unless these would be most of it."""
+    pieces = list[str]()
+    room = 4 * _TEXT_BYTES
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+        for piece in _INDENTED.iterencode(json.loads(text)):
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                return text
     except (ValueError, RecursionError):
         return text
+    return "".join(pieces)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import math
 import os
 import re
@@ -64,6 +65,8 @@ _SHAPELESS = re.compile(
     f"(?![\n\t])[{CONTROL}\xad\u061c\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SILENT = 0.001
+# Characters of a key that are shown
+_TITLE = 280
 _WAVE_HEIGHT = 100
 _LANES = 6
 # Of a figure of SVG
@@ -88,6 +91,11 @@ def visible(text: str) -> str:
     return _SHAPELESS.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
+def typed(where: str) -> str:
+    """A filter as a form has it: what has no shape is an escape of its strings, so the same filter is sent again."""
+    return _SHAPELESS.sub(lambda match: json.dumps(match[0])[1:-1], where)
+
+
 @cache
 def environment() -> Environment:
     """The templates. Raises MissingExtraError without Jinja2."""
@@ -100,13 +108,16 @@ def environment() -> Environment:
     def shown(value: Any) -> Any:
         return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    return Environment(
+    found = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=shown,
         auto_reload=False,
     )
+    found.filters["typed"] = typed
+    found.filters["short"] = lambda text: text if len(text) <= _TITLE else f"{text[:_TITLE]} …"
+    return found
 
 
 def markup(text: str) -> str:

@@ -67,8 +67,8 @@ class CountedDataset:
         return self._looked()[0]
 
     def _looked(self) -> tuple[Overview, Lists]:
-        dataset = self.dataset
-        positions = [each for each in range(len(dataset.listed)) if dataset.has_index(each)]
+        dataset, listed = self.dataset, range(len(self.dataset.listed))
+        positions = [*listed] if dataset.is_indexed else [each for each in listed if dataset.has_index(each)]
         known = self._known
         if known is None or len(known[0].shards) != len(positions) or dataset.is_indexed != self._has_all:
             self._has_all = dataset.is_indexed
@@ -117,9 +117,8 @@ class CountedDataset:
 
     def _sources(self, overview: Overview, of: str) -> Sequence[str]:
         """What lists can be of."""
-        has_segments = any(shard.segments for shard in overview.shards)
         has_items = self.dataset.is_indexed and self.dataset.interleaved is not None
-        named = ["samples", *["segments"] * has_segments, *["interleaved"] * has_items]
+        named = ["samples", *["segments"] * overview.has_segments, *["interleaved"] * has_items]
         return named if of in named else [*named, of]
 
     def page(self) -> tuple[Page, bool]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
-from itertools import islice
-from typing import Any
+from itertools import islice, takewhile
 from urllib.parse import urlencode
 
 import numpy as np
@@ -22,7 +22,13 @@ from touchfs.core.extent import Content, drive
 from touchfs.core.json_text import parse_json
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import JSON_NAMES
-from touchfs.dataset.shown_segments import SEGMENTS_SHOWN, segments_between, segments_of, times_of_segments
+from touchfs.dataset.shown_segments import (
+    SEGMENTS_SHOWN,
+    SegmentTimes,
+    segments_between,
+    segments_of,
+    times_of_segments,
+)
 from touchfs.explore.files import TEXTS, ContentOf, PictureSize, part_of
 from touchfs.explore.html import SIZE, marks
 from touchfs.explore.linked import OWN, SamplePage, url_of
@@ -47,7 +53,7 @@ from touchfs.indexing.report import reasons
 from touchfs.limits import Limits
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.extensions import can_be_cut, coding_of, is_image, is_video
-from touchfs.pages.listing import SHOWN, image_source
+from touchfs.pages.listing import SHOWN, image_source, spelled_value
 from touchfs.tree.tree import Tree
 from touchfs.view.segments import WAV, rows_of_segments
 
@@ -130,17 +136,7 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
         if found is None or table.kind[found] != DIRECTORY:
             return None
         row = found
-    children = table.children(row)
-    low, high = children.start, children.stop
-    while low < high:
-        middle = (low + high) // 2
-        if table.name(middle) < last:
-            low = middle + 1
-        else:
-            high = middle
-    for child in range(low, min(low + _NAMESAKES, children.stop)):
-        if not table.name(child).startswith(last):
-            return None
+    for child in _called(table, table.children(row), last):
         inner = table.children(child) if table.kind[child] == DIRECTORY else range(child, child + 1)
         for file in inner[:1]:
             path = table.path(file)
@@ -148,6 +144,16 @@ def _ordinal_of(table: Table, name: bytes) -> int | None:
             if is_file and path[: len(path) - table.suffix[file]] == name:
                 return int(table.ordinal[file])
     return None
+
+
+def _called(table: Table, children: range, name: bytes) -> Iterator[int]:
+    """Rows that are called so, with any extension. Names such as `name-1` are between these, and may be many."""
+    exact = table.search(children, name)
+    if exact is not None:
+        yield exact
+    dotted = name + b"."
+    first = bisect_left(children, dotted, key=table.name)
+    yield from takewhile(lambda row: table.name(row).startswith(dotted), children[first : first + _NAMESAKES])
 
 
 def _of_shard(opened: OpenShard, table: Table, ordinal: int, pool: DecodePool, asked: Asked) -> SamplePage:
@@ -196,33 +202,37 @@ def _segments(opened: OpenShard, ordinal: int, asked: Asked, here: str, drawn: S
     """Segments of a recording of which a span is drawn, or nothing: those in the part that is asked for, else those
     from a number on.
     """
-    shown, table = segments_of(opened, ordinal, asked.first), opened.tables.get("segments")
-    if shown is None or table is None:
+    table, above = opened.tables.get("segments"), opened.shard.path_in("segments")
+    total = 0 if table is None else table.parts(ordinal)
+    density, inside = list[int](), None
+    if drawn is not None and total:
+        timed = times_of_segments(opened, ordinal)
+        density = _density(timed, *drawn)
+        if asked.span is not None or not density:
+            inside = segments_between(opened, ordinal, timed, *drawn, _IN_LANES)
+    of_part = inside if asked.span is not None else None
+    shown = of_part or segments_of(opened, ordinal, asked.first)
+    if table is None or shown is None:
         return None
-    total, above = shown.count, opened.shard.path_in("segments")
-    if asked.span is not None and drawn is not None:
-        shown = segments_between(opened, ordinal, *drawn) or shown
     listed = []
-    for each in shown.listed:
+    for each in shown.listed[:SEGMENTS_SHOWN]:
         rows = rows_of_segments(table, ordinal, each.number, each.number + 1)[each.number]
         urls = [(ending, url_of(f"{above}/{os.fsdecode(table.path(row))}")) for ending, row in rows.items()]
         listed.append(LinkedSegment(each, next((url for name, url in urls if name == WAV), ""), urls))
-    directory = os.path.dirname(os.fsdecode(table.path(table.files(ordinal)[0])))
-    density = _density(opened, ordinal, *drawn) if drawn is not None and total > _IN_LANES else ()
-    lanes = None if drawn is None or density else segments_between(opened, ordinal, *drawn, _IN_LANES)
+    directory = os.path.dirname(os.fsdecode(table.path(int(table.first_files(np.array([ordinal]))[0]))))
+    lanes = inside.listed if inside is not None and not density else ()
     place = url_of(f"{above}/{directory}/")
-    found = LinkedSegments(listed, shown.count, place, lanes.listed if lanes is not None else (), density)
-    if asked.span is not None and drawn is not None:
+    found = LinkedSegments(listed, shown.count, place, lanes, density)
+    if of_part is not None:
         return replace(found, all=total)
     pages = max(min(asked.first, total) - SEGMENTS_SHOWN, 0), asked.first + SEGMENTS_SHOWN
     previous, following = (f"{asked.url(here, segments=str(each))}#segment-{each}" for each in pages)
     return replace(found, previous=previous if asked.first else "", following=following if pages[1] < total else "")
 
 
-def _density(opened: OpenShard, ordinal: int, start: float, end: float) -> list[int]:
+def _density(timed: SegmentTimes, start: float, end: float) -> list[int]:
     """How many segments there are in each part of the seconds that are drawn; [] if lanes have room for them."""
-    times, step = times_of_segments(opened, ordinal)
-    times = times[(times[:, 0] < end) & (times[:, 1] >= start)]
+    times, step = timed.times[timed.between(start, end)], timed.step
     if len(times) * step <= _IN_LANES:
         return []
     places = np.clip((times - start) / (end - start) * _DENSITY, 0, _DENSITY)
@@ -438,13 +448,9 @@ def _row(file: _File, limits: Limits) -> Part:
         with suppress(ValueError, RecursionError):
             fields = parse_json(text.text.encode())
             if isinstance(fields, Mapping):
-                cells = [(str(name), _cell(value)) for name, value in islice(fields.items(), _CELLS)]
+                cells = [(str(name), spelled_value(value)) for name, value in islice(fields.items(), _CELLS)]
                 return TextTable(file.name, ("column", "value"), cells)
     return text
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _size(content: ContentOf) -> int | None:

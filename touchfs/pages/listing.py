@@ -6,6 +6,7 @@ for a third of a second: then the page has what was found, and a link to go on. 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from touchfs.core.json_text import parse_json
 from touchfs.core.measure import SECONDS
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
-from touchfs.dataset.sample import Sample
+from touchfs.dataset.sample import WHOLE, Sample
 from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
 from touchfs.explore.linked import OWN, LinkedSample, ListQuery, SampleList, url_of
 from touchfs.explore.recordings import format_seconds
@@ -48,7 +49,7 @@ _SEARCH_SECONDS = 0.3
 # Samples of a sorted list. Deeper ones are found by a filter.
 _SORTED = 10_000
 _ALL = ListQuery()
-_TEXT, _READ, _COLUMNS = 280, 1 << 16, 6
+_TEXT, _READ, _DECOMPRESSED, _COLUMNS = 280, 1 << 16, 1 << 20, 6
 _SORTS_KEPT = 8
 # What browsers show. Images of other kinds, and larger ones, are shown small.
 SHOWN, _SHOWN_BYTES = frozenset({"avif", "bmp", "gif", "jpeg", "jpg", "png", "webp"}), 1 << 20
@@ -240,17 +241,15 @@ def row_of(sample: Sample, position: int) -> LinkedSample:
 
 def sample_url(sample: Sample) -> str:
     """The URL of the page of a sample: its name in the view without the extension, or its number if it has no file."""
-    extension = next(iter(sample), None)
-    source = "" if sample.view == "shards" else f"?of={quote(sample.view)}"
+    if sample.view == WHOLE:
+        stem = sample.stem if isinstance(sample, CataloguedSample) else None
+        return f"{OWN}sample/{url_of(sample.shard)}/{url_of(stem or f'{sample.ordinal:08d}')}"
+    source, extension = f"?of={quote(sample.view)}", next(iter(sample), None)
     if extension is None:
         return f"{OWN}sample/{url_of(sample.shard)}/{sample.ordinal:08d}{source}"
     path = sample.path(extension)
     stem = os.path.dirname(path) if sample.view == "interleaved" else path.removesuffix(f".{extension}")
-    above = f"{sample.view}/{sample.shard}"
-    if isinstance(sample, CataloguedSample):
-        above = sample.indexed_shard.path_in(sample.view)  # which may be below a split
-    inside = f"/{sample.shard}{stem[len(above) :]}"
-    return f"{OWN}sample{url_of(inside)}{source}"
+    return f"{OWN}sample/{url_of(sample.shard)}{url_of(stem.removeprefix(f'{sample.view}/{sample.shard}'))}{source}"
 
 
 def _picture_of(sample: Sample) -> tuple[str, str]:
@@ -283,11 +282,11 @@ def _text_of(sample: Sample) -> str:
         if name == "txt":
             content = sample.content(name)
             return bytes(content.read(0, min(content.size, 8 * _TEXT))).decode("utf-8", "replace")
-        return sample.text or ""
+        return sample.plain(name, _DECOMPRESSED).decode("utf-8", "replace")
     fields: Any = None
     if (name := sample.json_name) is not None and sample.content(name).size <= _READ:
-        with suppress(ValueError, RecursionError):
-            fields = parse_json(sample.plain(name))
+        with suppress(TouchfsError, ValueError, RecursionError):
+            fields = parse_json(sample.plain(name, _READ))
     if isinstance(fields, Mapping):
         known = next((fields[each] for each in ("text", "caption") if isinstance(fields.get(each), str)), None)
         return known if known is not None else ", ".join(_named(fields))
@@ -297,4 +296,9 @@ def _text_of(sample: Sample) -> str:
 def _named(fields: Mapping[str, Any]) -> Iterator[str]:
     for name, value in [*fields.items()][:_COLUMNS]:
         if not isinstance(value, dict | list):
-            yield f"{name}: {str(value)[:_TEXT]}"
+            yield f"{name}: {spelled_value(value)[:_TEXT]}"
+
+
+def spelled_value(value: Any) -> str:
+    """A value of JSON: a text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -64,5 +64,5 @@ def _json(sample: Sample) -> Mapping[str, Any]:
     name = sample.json_name
     if name is None or sample.content(name).size > _READ:
         return {}
-    fields = parse_json(sample.plain(name))
+    fields = parse_json(sample.plain(name, _READ))
     return fields if isinstance(fields, dict) else {}

@@ -120,6 +120,11 @@ class Overview:
         numbers = np.searchsorted(ends, positions, "right")
         return numbers, positions - np.concatenate([[0], ends])[numbers]
 
+    @cached_property
+    def has_segments(self) -> bool:
+        """True if a sample has segments."""
+        return any(shard.segments for shard in self.shards)
+
     @property
     def is_whole(self) -> bool:
         """True if all shards have been counted."""
@@ -338,7 +343,8 @@ def _characters_card(texts: TextStatistics) -> Bars:
     }
     once = sum(1 for count in texts.words.values() if count == 1)
     more = "more than " if texts.has_more_words else ""
-    words = f"{len(texts.characters):,} different · {more}{len(texts.words):,} words, {once:,} seen once"
+    plural = "s" * (len(texts.words) != 1)
+    words = f"{len(texts.characters):,} different · {more}{len(texts.words):,} word{plural}, {once:,} seen once"
     values = [(_character(each), count, f"{100 * count / total:.1f} %") for each, count in listed.items()]
     filters = [f"text contains {json.dumps(each, ensure_ascii=False)}" for each in listed]
     return Bars("Characters", words, values, filters)

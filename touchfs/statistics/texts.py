@@ -25,7 +25,7 @@ SAMPLES = 20_000
 SPEED_STEPS = 64
 _BYTES, _SECONDS = 64 << 20, 5.0
 _TEXT_BYTES = 1 << 20
-_WORDS, _FIELDS, _VALUES, _VALUE_LENGTH = 1_000_000, 40, 51, 60
+_WORDS, _FIELDS, _VALUES, _NAME_LENGTH, _VALUE_LENGTH = 1_000_000, 40, 51, 200, 60
 _CHARACTERS = 1 << 16
 # Larger numbers, infinity and NaN are not counted.
 _NUMBER_MAX = 1e300
@@ -85,7 +85,7 @@ class TextStatistics:
         if value is None:
             self.nulls[name] += 1
             return
-        if name not in self.fields and len(self.fields) >= _FIELDS:
+        if name not in self.fields and (len(self.fields) >= _FIELDS or len(name) > _NAME_LENGTH):
             return
         counts = self.fields.setdefault(name, Counter())
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:

@@ -16,7 +16,6 @@ Text comes in versions (`touchfs.segments.segment`). The default one is `0000.tx
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -102,14 +101,9 @@ def rows_of_segments(
     """The rows of the files of a sample's segments, by the number of the segment and the ending of the file; of those
     from `first` on and before `stop`, each `step`th one.
     """
-    files, part = table.files(ordinal), table.part.__getitem__
-    low = bisect_left(files, first, key=part) if first else 0
-    high = len(files) if stop is None else bisect_left(files, stop, key=part)
     rows: dict[int, dict[str, int]] = {}
-    for row in files[low:high]:
-        number = part(row)
-        if (number - first) % step == 0:
-            rows.setdefault(number, {})[segment_ending(table.name(row))] = row
+    for row in table.files_of_parts(ordinal, first, stop, step):
+        rows.setdefault(table.part[row], {})[segment_ending(table.name(row))] = row
     return rows
 
 

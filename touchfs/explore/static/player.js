@@ -62,6 +62,7 @@ const recording = (root) => {
     audio.currentTime = at;
     audio.play().catch(() => { output.textContent = "this browser cannot play it"; });
   };
+  const move = (time) => { audio.pause(); show(time); };
   const segment = (each) => { if (each?.link) { show(each.start); play(each.link.getAttribute("href"), each.start); } };
   const toggle = () => (audio.paused ? play(root.dataset.url, 0, place < seconds - 0.01 ? place : 0) : audio.pause());
   const step = (by) => {
@@ -78,14 +79,13 @@ const recording = (root) => {
     const box = view.getBoundingClientRect();
     const listed = lane && rows.find((each) => each.row.id === `segment-${lane.dataset.segment}`);
     if (listed) return segment(listed);
-    audio.pause();
-    show(start + (event.clientX - box.left) / box.width * drawn);
+    move(start + (event.clientX - box.left) / box.width * drawn);
   });
   zoomed(view, start, drawn);
   view.addEventListener("keydown", (event) => {
     const moves = {
-      ArrowRight: () => show(place + drawn / 100), ArrowLeft: () => show(place - drawn / 100), Home: () => show(start),
-      End: () => show(start + drawn), PageDown: () => step(1), PageUp: () => step(-1), " ": toggle, Enter: () => segment(current),
+      ArrowRight: () => move(place + drawn / 100), ArrowLeft: () => move(place - drawn / 100), Home: () => move(start),
+      End: () => move(start + drawn), PageDown: () => step(1), PageUp: () => step(-1), " ": toggle, Enter: () => segment(current),
     };
     if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
   });
@@ -115,10 +115,20 @@ const keys = {
   "[": () => document.querySelector("a[rel=prev]")?.click(), "]": () => document.querySelector("a[rel=next]")?.click(),
   "+": () => zoom("in"), "=": () => zoom("in"), "-": () => zoom("out"), "<": () => zoom("earlier"), ">": () => zoom("later"),
   "0": () => zoom("whole"),
-  "?": () => { const help = document.querySelector(".keys"); help.hidden = !help.hidden; help.scrollIntoView(); },
+  "?": () => help.click(),
 };
+const help = document.getElementById("help"), told = document.getElementById("keys"), letters = document.getElementById("letters");
+help.hidden = false;
+help.addEventListener("click", () => {
+  told.hidden = !told.hidden;
+  help.ariaExpanded = String(!told.hidden);
+  told.scrollIntoView();
+});
+// Who speaks to the computer can switch them off: a word would be a row of keys. A browser may refuse to remember that.
+try { letters.checked = localStorage.getItem("keys") !== "off"; } catch { /* they are on */ }
+letters.addEventListener("change", () => { try { localStorage.setItem("keys", letters.checked ? "on" : "off"); } catch { /* until the next page */ } });
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+  if (!letters.checked || event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input:not([type=checkbox]), select, textarea")) return;
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 
