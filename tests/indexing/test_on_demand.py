@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import TOUCHFS
-from every_kind import OPTIONS, SPEECH, write_every_kind
+from every_kind import OPTIONS, SPEECH
 from s3_server import asked_of_s3, s3_server, upload
 from tars import write_tar
 from waiting import wait_until
@@ -101,13 +101,6 @@ def walked(tree: Tree, entry: Entry, path: str = "") -> Iterator[tuple[str, Entr
         else:
             content = tree.content(child.inode)
             yield below, found, bytes(content.read(0, content.size))
-
-
-@pytest.fixture(scope="module")
-def every_kind(tmp_path_factory) -> Path:
-    place = tmp_path_factory.mktemp("every-kind")
-    write_every_kind(place)
-    return place
 
 
 def test_it_is_the_dataset_that_is_indexed_whole(every_kind, tmp_path, monkeypatch):
