@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from touchfs.cli.pool import process_pool
 from touchfs.indexing.far_shards import run_shards
 
 _TOGETHER = threading.Barrier(4)
@@ -16,14 +15,11 @@ def squared(number: int) -> int:
 
 
 @pytest.mark.parametrize("has_pool", [False, True])
-def test_several_at_once_in_order(monkeypatch, has_pool):
+def test_several_at_once_in_order(monkeypatch, processes, has_pool):
     monkeypatch.setenv("TOUCHFS_REQUESTS", "4")
     tasks, progress = [(number, f"s3://bucket/{number}.tar", 10) for number in range(8)], []
-    if has_pool:
-        with process_pool(2) as pool:
-            results = list(run_shards(squared, tasks, pool, lambda *each: progress.append(each)))
-    else:
-        results = list(run_shards(squared, tasks, None, lambda *each: progress.append(each)))
+    pool = processes if has_pool else None
+    results = list(run_shards(squared, tasks, pool, lambda *each: progress.append(each)))
     assert results == [number * number for number in range(8)]
     assert progress[-1] == (80, 80)
 

@@ -20,11 +20,16 @@ from touchfs.tree.tree import Tree
 SEGMENTS = json.dumps({"segments": [{"start": 1, "end": 2.5, "text": "x"}, {"start": 8, "end": 99}]}).encode()
 
 
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("coded")
+
+
 @pytest.fixture
-def tars(tmp_path: Path) -> Path:
+def tars(tmp_path: Path, coded: Path) -> Path:
     """Two tars: of an MP3 with segments and an Opus without, and of a WAV."""
-    mp3, opus = make(tmp_path, "a.mp3", 44100, 1), make(tmp_path, "b.opus", 48000, 2, "-c:a", "libopus")
-    wav = make(tmp_path, "c.wav", 8000, 1)
+    mp3, opus = make(coded, "a.mp3", 44100, 1), make(coded, "b.opus", 48000, 2, "-c:a", "libopus")
+    wav = make(coded, "c.wav", 8000, 1)
     (tmp_path / "tars").mkdir()
     members = {"a.mp3": mp3.read_bytes(), "a.json": SEGMENTS, "b.opus": opus.read_bytes()}
     write_tar(tmp_path / "tars" / "x.tar", members)
@@ -66,16 +71,16 @@ def test_inodes_and_catalogs_of_before_are_of_another_shard(tars: Path) -> None:
         before.catalog(0)
 
 
-def test_a_shard_that_changes_is_measured_again(tars: Path) -> None:
+def test_a_shard_that_changes_is_measured_again(tars: Path, coded: Path) -> None:
     open_now(tars, full=True)
-    write_tar(tars / "x.tar", {"a.mp3": (tars.parent / "a.mp3").read_bytes(), "a.json": SEGMENTS})
+    write_tar(tars / "x.tar", {"a.mp3": (coded / "a.mp3").read_bytes(), "a.json": SEGMENTS})
     dataset, indexed = open_now(tars)
     assert (indexed, dataset.timed) == (["x.tar"], 1)
     assert open_now(tars, full=True)[0].timed == 2
 
 
-def test_a_recording_that_cannot_be_decoded_is_reported_once(tmp_path: Path) -> None:
-    good = make(tmp_path, "a.mp3", 44100, 1).read_bytes()
+def test_a_recording_that_cannot_be_decoded_is_reported_once(tmp_path: Path, coded: Path) -> None:
+    good = make(coded, "a.mp3", 44100, 1).read_bytes()
     members = {"a.mp3": b"nonsense" * 99, "a.json": SEGMENTS, "b.mp3": good, "b.json": SEGMENTS}
     path = write_tar(tmp_path / "x.tar", members)
     dataset, _ = open_now(path, full=True)
@@ -125,7 +130,7 @@ def test_samples_of_another_process(tars: Path) -> None:
 
 def test_segments_are_the_same_as_before(tmp_path: Path) -> None:
     """Whatever rule rounds their times: TouchNet's, Lhotse's or that of all others."""
-    times = [(i * 0.07, i * 0.07 + 0.0531) for i in range(100)]
+    times = [(i * 0.07, i * 0.07 + 0.0531) for i in range(40)]
     pairs = [{"start": start, "end": end} for start, end in times]
     lasting = [{"start": start, "duration": end - start} for start, end in times]
     recording = make(tmp_path, "a.mp3", 22050, 1).read_bytes()
@@ -136,7 +141,7 @@ def test_segments_are_the_same_as_before(tmp_path: Path) -> None:
     ):
         path = write_tar(tmp_path / "x.tar", {"a.mp3": recording, "a.json": json.dumps(metainfo).encode()})
         before = wavs(Tree(open_now(path)[0], [1]))
-        assert len(before) > 110
+        assert len(before) > 44
         assert wavs(Tree(open_now(path, full=True)[0], [1])) == before
 
 

@@ -111,7 +111,11 @@ TABLES = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(settings().max_examples, 25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(tables=st.lists(TABLES, min_size=1, max_size=2))
 def test_any_overlay_is_a_dict(shards, tmp_path_factory, tables):
     """Two overlays: the first one counts where both have a column."""

@@ -115,9 +115,9 @@ def taken(iterators: Iterators, iterator: int, right: Any, share: int, file: str
     return found
 
 
-# A fifth of all pairs of a field and a value, half of them, or all.
+# A ninth of all pairs of a field and a value, a quarter of them, or all.
 SHARES = pytest.mark.parametrize(
-    "share", [5, pytest.param(2, marks=pytest.mark.variant), pytest.param(1, marks=pytest.mark.soak)]
+    "share", [9, pytest.param(4, marks=pytest.mark.variant), pytest.param(1, marks=pytest.mark.soak)]
 )
 # Those that say where an iteration is, of all that a state says; "kind" can be left out, as Python's states do.
 MOVING = {"position", "epoch", "repeat", "drawn", "drained", "stages", "partition", "kind"}
@@ -167,7 +167,7 @@ def test_sources_that_are_no_text(iterators, source):
     assert not check(iterators, iterator, {"where": f'key == "{source}'}, "spec")
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.variant)])
 @pytest.mark.parametrize("spec", SPECS)
 def test_several_fields_changed_at_once(iterators, spec, examples):
     iterator = made(iterators, SPECS[spec])

@@ -70,7 +70,7 @@ def test_other_workers_and_ranks_go_on_from_the_states_of_loaders(
         assert len(found) == max(workers, 1)
         states += found
     merged = merge_states(states)
-    for new_ranks, new_workers in ((1, 3), (2, 1)):
+    for new_ranks, new_workers in ((1, 3), (2, 0)):
         rest = []
         for rank in range(new_ranks):
             as_rank(monkeypatch, rank, new_ranks)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from node.test_length_batches import leaf
 
@@ -91,6 +92,7 @@ def by_hand(
     """Epochs of a mixture as its docstring says: samples of each source in its own order, one epoch after the other."""
     sources, _ = Schedule(len(sizes), weights, seed).at(np.arange(20 * sum(sizes) + 400))
 
+    @cache
     def own(which: int, epoch: int) -> list[int]:
         return list(source(sizes[which], 1000 * which, 3 + which + epoch))
 
@@ -116,10 +118,11 @@ def mixture(sizes: Sequence[int], weights: Any, seed: int, end: str, **options: 
     return LazyMixture(*sources, weights=weights, seed=seed, end=end, **options)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(schedules(3), st.data(), st.integers(0, 9), st.sampled_from(["repeat", "stop"]))
 def test_a_mixture_goes_through_the_orders_of_its_sources(given: Any, data: st.DataObject, seed: int, end: str) -> None:
     count, weights = given
-    sizes = data.draw(st.lists(st.integers(1, 30), min_size=count, max_size=count))
+    sizes = data.draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
     node = mixture(sizes, weights, seed, end)
     length = len(node)
     assert [list(node) for _ in range(3)] == (expected := by_hand(sizes, weights, seed, end, 3))
@@ -136,10 +139,11 @@ def test_a_mixture_goes_through_the_orders_of_its_sources(given: Any, data: st.D
         assert rest == expected[epoch][inside:] or (inside == 0 and rest == [])
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(schedules(3), st.data(), st.integers(1, 3), st.integers(1, 3))
 def test_ranks_and_workers_share_its_global_batches(given: Any, data: st.DataObject, ranks: int, workers: int) -> None:
     count, weights = given
-    sizes = data.draw(st.lists(st.integers(1, 30), min_size=count, max_size=count))
+    sizes = data.draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
     whole = list(mixture(sizes, weights, 1, "repeat"))
     options = {"partition": "batches", "global_batch": 2 * ranks, "tail": "drop", "world_size": ranks}
     batches: dict[int, list[int]] = {}

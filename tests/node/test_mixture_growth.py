@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from node.test_growth import leaf, over, stated
 from node.test_mixture import schedules
@@ -90,6 +90,7 @@ def moments(count: int) -> st.SearchStrategy[list[tuple[list[dict[str, int]], in
     return st.lists(st.tuples(data, st.integers(0, 40)), min_size=1, max_size=4)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(schedules(3), st.data(), st.sampled_from(["repeat", "stop"]), st.booleans())
 def test_each_source_goes_on_as_it_would_alone(given: Any, data: st.DataObject, end: str, has_ended: bool) -> None:
     count, weights = given

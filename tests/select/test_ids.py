@@ -62,6 +62,7 @@ def opened(path: str | Path, field: str = "key") -> IdList:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npy", ".jsonl", ".txt"])
+@settings(max_examples=settings().max_examples // 3)
 @given(ids=TEXTS, others=TEXTS, batch=st.integers(1, 4))
 def test_texts_are_those_of_a_set(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, ids: list[str], others: list[str], batch: int
@@ -81,6 +82,7 @@ def test_texts_are_those_of_a_set(
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npy", ".jsonl"])
+@settings(max_examples=settings().max_examples // 3)
 @given(ids=NUMBERS.filter(bool), others=NUMBERS)
 def test_integers_are_those_of_a_set(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, ids: list[int], others: list[int]

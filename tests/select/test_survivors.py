@@ -295,7 +295,7 @@ def test_killed_half_way_it_leaves_nothing_that_counts(tmp_path: Path) -> None:
 
 
 def test_processes_at_once(tmp_path: Path) -> None:
-    processes = [start(tmp_path) for _ in range(3)]
+    processes = [start(tmp_path) for _ in range(2)]
     for process in processes:
         assert process.communicate(timeout=60)[0] == "True\n"
     samples = numbered(20_000)

@@ -60,8 +60,8 @@ def test_files_are_served_while_pictures_wait(running, monkeypatch):
         wait_until(lambda: drawn.turns.waiting == pictures.WAITING)
         refused = server.ask(WAVE.format(39))
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
-        for number in range(200):
-            assert server.ask(f"/shards/t/a{number % 40}.wav").status == 200
+        for number in range(40):
+            assert server.ask(f"/shards/t/a{number}.wav").status == 200
         assert not any(each.done() for each in waiting)
         drawn.turns.slots.release()
         assert {each.result(60).status for each in waiting} == {200}

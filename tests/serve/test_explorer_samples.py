@@ -135,7 +135,7 @@ def flac(samples):
 def long(tmp_path_factory):
     """A server of an hour in FLAC, silent but for a tone in the second half, of PCM, and of both in views."""
     sound = np.zeros(8000 * 3600, np.int16)
-    sound[len(sound) // 2 :] = np.frombuffer(tone(1800.0), "<i2")[22:]
+    sound[len(sound) // 2 :] = np.tile(np.frombuffer(tone(1.0), "<i2")[22:], 1800)
     files = {"hour.flac": flac(sound), "short.wav": tone(10.0), "none.txt": b"no sound"}
     place = write_tar(tmp_path_factory.mktemp("long") / "t.tar", files)
     with in_this_process(open_dataset(os.fspath(place), in_place=True)) as port:

@@ -33,7 +33,7 @@ from touchfs.source.remote.clients import with_query
 from touchfs.source.remote.kept import KEPT
 from touchfs.source.store import FileType
 
-BYTES = random.Random(1).randbytes(3_000_000)
+BYTES = random.Random(1).randbytes(1_000_000)
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
@@ -114,9 +114,9 @@ def test_an_archive_at_a_url_is_read_in_ranges(tmp_path):
         url = server.put("/all.zip", archive.read_bytes())
         assert [entry.name for entry in DATA.list(f"zip://::{url}") if entry.is_dir()] == ["b"]
         file = DATA.open(f"zip://b/c.bin::{url}")
-        assert file.read(1_000_000, 1000) == BYTES[1_000_000:1_001_000]
+        assert file.read(500_000, 1000) == BYTES[500_000:501_000]
         assert file.size == len(BYTES)
-        assert sum(stop - start for _, start, stop in server.ranges) < 10_000_000
+        assert sum(stop - start for _, start, stop in server.ranges) < 5_000_000
         copy = pickle.loads(pickle.dumps(file))
         assert copy.read(len(BYTES) - 5, 5) == BYTES[-5:]
         server.put("/all.zip", write_zip(tmp_path / "all.zip", {"b/c.bin": BYTES[::-1]}).read_bytes())
@@ -255,10 +255,10 @@ def test_a_fork_while_a_thread_looks(tmp_path):
         while looking:
             DATA.stat(archive)
 
-    with ThreadPoolExecutor(2) as threads:
-        threads.submit(look), threads.submit(look)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(look)
         try:
-            for _ in range(20):
+            for _ in range(5):
                 if not (child := os.fork()):
                     signal.alarm(30)
                     os._exit(DATA.stat(archive).type is not FileType.DIRECTORY)

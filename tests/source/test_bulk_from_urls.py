@@ -263,6 +263,6 @@ def test_a_signed_url(places):
         assert run_process("convert", url, "out", "--to", "tar", "--jobs", "2").returncode == 0
         assert files_of("out") == made(f"{places['local']}/tar/0.tar", *CONVERT, "tar", "--jobs", "1")
         server.files.clear()
-        done = run_process("convert", url, "out", "--to", "tar")
+        done = run_process("convert", url, "out", "--to", "tar", "--jobs", "1")
         assert done.returncode == 1
         assert b"planted" not in done.stderr

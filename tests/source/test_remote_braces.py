@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from command import TOUCHFS
+from command import TOUCHFS, in_one_process
 from range_server import range_server
 from s3_server import asked_of_s3, s3_server
 from tars import write_tar
@@ -35,7 +35,7 @@ def tar(tmp_path, key):
 
 
 def touchfs(*arguments):
-    command = [TOUCHFS, *arguments]
+    command = [TOUCHFS, *in_one_process(*arguments)]
     return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60)
 
 

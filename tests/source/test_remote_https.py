@@ -40,8 +40,6 @@ def test_a_shard_of_a_server_that_is_trusted(server, certificate, tmp_path):
     trusted = {"SSL_CERT_FILE": certificate / "certificate"}
     done = touchfs(tmp_path, "cat", f"{server.url}/set:shards/a/k.txt", **trusted)
     assert (done.stdout, done.stderr, done.returncode) == (TEXT, b"", 0)
-    done = touchfs(tmp_path, "ls", f"{server.url}/set/a.tar:shards/a", **trusted)
-    assert done.stdout == b"k.txt\n", done.stderr
 
 
 def test_a_certificate_that_nobody_trusts_is_one_clear_line_at_once(server, tmp_path):

@@ -119,7 +119,7 @@ class TestOpenTable:
             table.release(opened)
 
         dice = random.Random(1)
-        for _ in range(12):
+        for _ in range(5):
             killed_while(work, dice)
         work()
         assert table.text(held, lambda: b"other") == b"held"
@@ -145,7 +145,7 @@ class TestLog:
 
     def test_lines_are_whole_after_kills(self):
         log, dice = SharedLog("test"), random.Random(1)
-        for _ in range(12):
+        for _ in range(5):
             killed_while(lambda: log.append(lambda _: "line " * 100), dice)
         log.append(lambda _: "last")
         *lines, last = log.lines()

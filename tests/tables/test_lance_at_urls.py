@@ -27,7 +27,7 @@ from touchfs.tables.lance import endpoint
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
 
-ROWS = 300
+ROWS = 150
 LARGE = random.Random(3).randbytes(3_500_000)
 
 

@@ -14,11 +14,17 @@ from lance_frames import write_frames
 
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
-from touchfs.tables.lance.columns import ROWS_AT_ONCE
+from touchfs.tables.lance import columns as lance_columns
 from touchfs.tree.tree import Tree
 
+ROWS_AT_ONCE = 100
 ROWS = 2 * ROWS_AT_ONCE + 7
 OPTIONS = Options(features=json.dumps({"label": {"type": "ClassLabel", "names": ["cat", "dog", "cow"]}}))
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_columns, "ROWS_AT_ONCE", ROWS_AT_ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,7 @@ def arrow(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> Path:
 
 @pytest.mark.parametrize("version", [pytest.param("2.1", marks=pytest.mark.variant), "2.2"])
 def test_whole_columns_are_those_of_arrow(tmp_path: Path, table: pa.Table, arrow: Path, version: Any) -> None:
-    lance.write_dataset(table, tmp_path / "rows.lance", data_storage_version=version, max_rows_per_file=900)
+    lance.write_dataset(table, tmp_path / "rows.lance", data_storage_version=version, max_rows_per_file=90)
     found = columns(tmp_path / "rows.lance")
     assert found == columns(arrow)
     assert sorted(found) == ["id.jsonl", "image.jsonl", "label.jsonl", "number.npy", "tags.jsonl", "vector.npy"]

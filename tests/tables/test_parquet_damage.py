@@ -123,7 +123,7 @@ def test_an_offset_index_that_lies() -> None:
     file = opened(data)
     start, size = file._pages.chunk(file._footer.schema.leaves[1], 0).index or (0, 0)
     for place in range(start, start + size):
-        for byte in (0, 1, 2, 0x7F, 0xFF):
+        for byte in (0, 2, 0xFF):
             changed = bytearray(data)
             changed[place] = byte
             try:

@@ -28,7 +28,7 @@ from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
 MUTANTS = pytest.mark.parametrize(
-    "mutants", [14, pytest.param(60, marks=pytest.mark.variant), pytest.param(150, marks=pytest.mark.soak)]
+    "mutants", [14, pytest.param(30, marks=pytest.mark.variant), pytest.param(150, marks=pytest.mark.soak)]
 )
 
 
@@ -217,9 +217,7 @@ def test_a_file_of_a_kind_that_there_is_not(dataset: Dataset) -> None:
         tree.content(inode)
 
 
-@pytest.mark.parametrize(
-    "form", ["wav/x", "wav/", "npy/O", "npy/x", "lilcom/x", "decoded/1", "sparse", "what", 5, None]
-)
+@pytest.mark.parametrize("form", ["wav/x", "npy/O", "lilcom/x", "sparse", "what", None])
 def test_a_form_that_there_is_not(dataset: Dataset, form: Any) -> None:
     def change(tables: dict[str, Any], facts: dict[str, Any]) -> None:
         for kind in facts["kinds"]:

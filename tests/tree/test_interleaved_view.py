@@ -14,7 +14,7 @@ from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
 
-MUTANTS = 150
+MUTANTS = 40
 VIEW = 13
 
 

@@ -43,6 +43,11 @@ STEREO = np.random.default_rng(9).integers(-(2**15), 2**15, (RATE, 2), "<i2")
 Make = Callable[[Path, Path], Path]
 
 
+@pytest.fixture(scope="module")
+def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("media")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "audio"
@@ -227,10 +232,10 @@ def test_cuts_of_a_piece_and_recordings_of_lhotse(tmp_path: Path, root: Path) ->
 
 
 @pytest.mark.parametrize("name", ["a.mp3", "a.opus", "a.m4a"])
-def test_segments_of_audio_whose_length_no_header_has(tmp_path: Path, root: Path, name: str) -> None:
+def test_segments_of_audio_whose_length_no_header_has(tmp_path: Path, media: Path, root: Path, name: str) -> None:
     """They are the same as of the same file in a tar."""
     coding = {"a.mp3": (), "a.opus": ("-c:a", "libopus"), "a.m4a": ("-c:a", "aac")}[name]
-    recording = recordings.make(tmp_path, name, 48000, 1, *coding)
+    recording = recordings.make(media, name, 48000, 1, *coding)
     shutil.copy(recording, root)
     fields = {"audio_filepath": name, "segments": [{"start": 0.5, "end": 1.25, "text": "a"}, {"start": 1.5, "end": 2}]}
     tar = write_samples(
@@ -256,9 +261,9 @@ def test_segments_of_audio_whose_length_no_header_has(tmp_path: Path, root: Path
 
 
 @pytest.mark.parametrize("name", ["x.wav", "x.flac", "24.wav", "stereo.wav", "a.opus"])
-def test_slices_of_any_span(tmp_path: Path, root: Path, name: str) -> None:
+def test_slices_of_any_span(tmp_path: Path, media: Path, root: Path, name: str) -> None:
     """They are the same as of the same file in a tar."""
-    shutil.copy(recordings.make(tmp_path, "a.opus", 48000, 1, "-c:a", "libopus"), root)
+    shutil.copy(recordings.make(media, "a.opus", 48000, 1, "-c:a", "libopus"), root)
     tar = write_samples(tmp_path / "0.tar", {"k": {name.rpartition(".")[2]: (root / name).read_bytes()}})
     line = write_lines(tmp_path / "x.jsonl", [{"key": "k", "audio_filepath": name, "offset": 0.5}])
     expected, shown = tree_of(tar), tree(line, root)

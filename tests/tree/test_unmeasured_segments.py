@@ -60,14 +60,19 @@ def decoded(data: bytes) -> np.ndarray:
     return soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)[0]
 
 
-def coded(directory: Path, name: str) -> Path:
+@pytest.fixture(scope="module")
+def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("media")
+
+
+def coded(media: Path, name: str) -> Path:
     rate, channels, *options = OPTIONS[name]
-    return make(directory, name, rate, channels, *options)
+    return make(media, name, rate, channels, *options)
 
 
 @pytest.mark.parametrize("name", [*OPTIONS, "a.amr"])
-def test_segments_are_cut_out_of_a_full_decode(tmp_path: Path, name: str) -> None:
-    recording = make_amr(tmp_path) if name == "a.amr" else coded(tmp_path, name)
+def test_segments_are_cut_out_of_a_full_decode(tmp_path: Path, media: Path, name: str) -> None:
+    recording = make_amr(tmp_path) if name == "a.amr" else coded(media, name)
     rate = 8000 if name == "a.amr" else OPTIONS[name][0]
     whole = decode_all(recording)
     tree = tree_of(tar_of(tmp_path, recording))
@@ -85,8 +90,8 @@ def test_segments_are_cut_out_of_a_full_decode(tmp_path: Path, name: str) -> Non
     assert np.abs(decoded(merged).astype(int) - to_16_bits(whole[spans[0][0] : spans[1][1]])).max() <= 1
 
 
-def test_a_listing_reads_no_recording(tmp_path: Path) -> None:
-    path = tar_of(tmp_path, coded(tmp_path, "a.mp3"))
+def test_a_listing_reads_no_recording(tmp_path: Path, media: Path) -> None:
+    path = tar_of(tmp_path, coded(media, "a.mp3"))
     tree = tree_of(path)
     with tarfile.open(path) as tar:
         member = tar.getmember("a.mp3")
@@ -111,9 +116,9 @@ def test_a_listing_reads_no_recording(tmp_path: Path) -> None:
             assert tree.nonblocking.entry(entry.inode).size == tree.nonblocking.content(entry.inode).size
 
 
-def test_what_the_json_of_a_segment_has(tmp_path: Path) -> None:
+def test_what_the_json_of_a_segment_has(tmp_path: Path, media: Path) -> None:
     samples = {"start_sample": 4410, "num_samples": 100}
-    tree = tree_of(tar_of(tmp_path, coded(tmp_path, "a.mp3"), [*SEGMENTS[1:], {"start": 5, "end": 4}, samples]))
+    tree = tree_of(tar_of(tmp_path, coded(media, "a.mp3"), [*SEGMENTS[1:], {"start": 5, "end": 4}, samples]))
     found = [json.loads(read(tree, f"segments/x/a/{number:04d}.json"))["touchfs"] for number in range(4)]
     begin = [{"key": "a", "segment": number} for number in range(4)]
     assert found == [
@@ -126,8 +131,8 @@ def test_what_the_json_of_a_segment_has(tmp_path: Path) -> None:
     assert sizes == [44 + 4 * 55125, 44 + 4 * 2 * 44100, 44, 44 + 400]
 
 
-def test_what_the_json_of_a_merged_segment_has(tmp_path: Path) -> None:
-    tree = tree_of(tar_of(tmp_path, coded(tmp_path, "a.mp3")))
+def test_what_the_json_of_a_merged_segment_has(tmp_path: Path, media: Path) -> None:
+    tree = tree_of(tar_of(tmp_path, coded(media, "a.mp3")))
     assert json.loads(read(tree, "merged/max=4/x/a/0000.json")) == {
         "key": "a",
         "plan": "max=4",
@@ -196,8 +201,8 @@ def test_flac_keeps_its_24_bits(tmp_path: Path) -> None:
     assert np.array_equal(found, wanted[16000:26000])
 
 
-def test_cuts_of_a_shar_that_declare_nothing(tmp_path: Path) -> None:
-    recording = coded(tmp_path, "a.mp3")
+def test_cuts_of_a_shar_that_declare_nothing(tmp_path: Path, media: Path) -> None:
+    recording = coded(media, "a.mp3")
     (tmp_path / "shar").mkdir()
     supervision = {"id": "s", "start": 2, "duration": 1.25, "text": "x"}
     cut = {"id": "a", "start": 0, "duration": 9, "supervisions": [supervision]}
@@ -208,14 +213,14 @@ def test_cuts_of_a_shar_that_declare_nothing(tmp_path: Path) -> None:
     assert np.array_equal(decoded(read(tree, path)), to_16_bits(decode_all(recording)[88200:143325]))
 
 
-def test_recordings_of_megatron_and_touchnet_are_measured_too(tmp_path: Path) -> None:
+def test_recordings_of_megatron_and_touchnet_are_measured_too(tmp_path: Path, media: Path) -> None:
     """An entry is a recording if its first bytes say so."""
     (tmp_path / "touch").mkdir()
-    recording, uint8 = coded(tmp_path, "a.mp3").read_bytes(), np.dtype("u1")
+    recording, uint8 = coded(media, "a.mp3").read_bytes(), np.dtype("u1")
     metainfo = json.dumps({"key": "a", "info": {"segments": SEGMENTS}})
     with TouchNetWriter(tmp_path / "touch" / "0", {"metainfo": uint8, "video": uint8}) as writer:
         writer.add({"metainfo": metainfo.encode(), "video": recording})
     tree = tree_of(tmp_path / "touch")
     assert [entry.size for entry in files(tree, "segments/0/a").values()] == [None] * 3
-    whole = to_16_bits(decode_all(tmp_path / "a.mp3"))
+    whole = to_16_bits(decode_all(media / "a.mp3"))
     assert np.array_equal(decoded(read(tree, "segments/0/a/0001.wav")), whole[2 * 44100 : 143325])
