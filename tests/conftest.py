@@ -83,7 +83,7 @@ def server(scratch):
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def every_kind(tmp_path_factory):
     """A shard of each kind."""
     from every_kind import write_every_kind  # which imports much
