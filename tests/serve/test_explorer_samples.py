@@ -90,6 +90,7 @@ def test_many_segments_are_on_pages(spoken):
     assert (sizes, texts) == ([200, 200, 50], [f"said {each}" for each in range(450)])
     last = parts(spoken, "/-/sample/t/a?segments=400")["LinkedSegments"]
     assert last["previous"] == "-/sample/t/a?segments=200#segment-200"
+    assert "400 to 449 of 450 segments" in page(spoken, "/-/sample/t/a?segments=400").text
     assert spoken.ask(f"/-/sample/t/a?segments={9**18}").status == 200
 
 

@@ -48,8 +48,6 @@ DIRECTORY = 0
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 # Samples for which one pass over all files is faster than to bisect for each.
 _MANY = 1 << 10
-# Files of a sample among which its last one is found one by one.
-_FEW = 64
 
 
 class Table:
@@ -255,35 +253,40 @@ class Table:
 
     def files(self, ordinal: int) -> list[int]:
         """Return the rows of a sample's files, in the order of the view."""
-        ordinals = self.ordinal
+        order, ordinals = self.order, self.ordinal
         if isinstance(ordinals, range):  # each sample has one file, and their order is that of the rows
             return [ordinal - ordinals.start] if 0 <= ordinal < self._samples else []
-        places = self._places(ordinal)
-        return list(self.order[places.start : places.stop])
-
-    def _places(self, ordinal: int) -> range:
-        """Where in `order` the files of a sample are."""
-        order, ordinals, files = self.order, self.ordinal, self._files
         # Nearly always all samples have the same number of files.
-        first = ordinal * files // self._samples if files else 0
+        first = ordinal * self._files // self._samples if self._files else 0
         try:
-            if first >= files or ordinals[order[first]] != ordinal or (first and ordinals[order[first - 1]] == ordinal):
+            if (
+                first >= self._files
+                or ordinals[order[first]] != ordinal
+                or (first and ordinals[order[first - 1]] == ordinal)
+            ):
                 first = bisect_left(order, ordinal, key=ordinals.__getitem__)
             last = first
-            while last < files and ordinals[order[last]] == ordinal:
+            while last < self._files and ordinals[order[last]] == ordinal:
                 last += 1
-                if last - first == _FEW:
-                    last = bisect_right(order, ordinal, last, files, key=ordinals.__getitem__)
-                    break
         except IndexError as error:
             raise self._disordered() from error
-        return range(first, last)
+        return list(order[first:last])
+
+    def _places(self, ordinal: int) -> tuple[int, int]:
+        """Where in `order` the files of a sample begin and end, however many they are."""
+        if not self._files:
+            return 0, 0
+        try:
+            first = int(self._first_places(np.array([ordinal]))[0])
+            return first, bisect_right(self.order, ordinal, first, self._files, key=self.ordinal.__getitem__)
+        except IndexError as error:
+            raise self._disordered() from error
 
     def parts(self, ordinal: int) -> int:
         """Return how many parts a sample has: the number of the last one, and one."""
-        places = self._places(ordinal)
+        first, last = self._places(ordinal)
         try:
-            return self.part[self.order[places[-1]]] + 1 if places else 0
+            return self.part[self.order[last - 1]] + 1 if last > first else 0
         except IndexError as error:
             raise self._disordered() from error
 
@@ -291,11 +294,16 @@ class Table:
         """Return the rows of a sample's files, in the order of the view, of each `step`th part from `first` on and
         before `stop`.
         """
-        places, order, part = self._places(ordinal), self.order, self.part
+        if not first and stop is None and step == 1:
+            return self.files(ordinal)
+        (low, high), order, part = self._places(ordinal), self.order, self.part
+        places = range(low, high)
         try:
             number: Callable[[int], int] = lambda place: part[order[place]]  # noqa: E731
-            low = places.start + (bisect_left(places, first, key=number) if first else 0)
-            high = places.stop if stop is None else places.start + bisect_left(places, stop, key=number)
+            if stop is not None:
+                high = low + bisect_left(places, stop, key=number)
+            if first:
+                low += bisect_left(places, first, key=number)
             if step == 1:
                 return list(order[low:high])
             rows = take(order, np.arange(low, high))
