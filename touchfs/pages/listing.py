@@ -28,7 +28,7 @@ from touchfs.core.json_text import parse_json
 from touchfs.core.measure import SECONDS
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
-from touchfs.dataset.sample import WHOLE, Sample
+from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import CataloguedSamples, DatasetSamples
 from touchfs.explore.linked import OWN, LinkedSample, ListQuery, SampleList, url_of
 from touchfs.explore.recordings import format_seconds
@@ -241,7 +241,7 @@ def row_of(sample: Sample, position: int) -> LinkedSample:
 
 def sample_url(sample: Sample) -> str:
     """The URL of the page of a sample: its name in the view without the extension, or its number if it has no file."""
-    if sample.view == WHOLE:
+    if sample.view == "shards":
         stem = sample.stem if isinstance(sample, CataloguedSample) else None
         return f"{OWN}sample/{url_of(sample.shard)}/{url_of(stem or f'{sample.ordinal:08d}')}"
     source, extension = f"?of={quote(sample.view)}", next(iter(sample), None)
