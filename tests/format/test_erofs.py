@@ -68,7 +68,7 @@ def random_tree(dice, depth=0):
     return tree
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 12))])
 def test_a_tree_is_read_as_it_was_written(seed):
     dice = random.Random(seed)
     tree = random_tree(dice)
