@@ -152,9 +152,10 @@ class NodeIterableDataset(IterableDataset[Any]):
         # Shared like the epochs: seeds that a worker takes from a state are also those of the next pass.
         self._seeds = torch.tensor([drawing.seed for drawing in drawing_nodes(self.node)], dtype=torch.int64)
         self._seeds.share_memory_()  # type: ignore[no-untyped-call]
-        # Shared, too: where mixtures went on over other shards, as JSON. Pages that nobody writes take no memory.
-        self._carried = torch.zeros(CARRIED_MAX if _mixtures(self.node) else 0, dtype=torch.uint8)
-        self._carried.share_memory_()  # type: ignore[no-untyped-call]
+        # Shared, too: where mixtures went on over other shards, as JSON. Pages that nobody writes take no memory. If
+        # PyTorch filled them, it would do so in threads, for which a fork of this process would wait for ever.
+        carried = torch.UntypedStorage._new_shared(CARRIED_MAX if _mixtures(self.node) else 0)  # type: ignore[no-untyped-call]
+        self._carried = torch.empty(0, dtype=torch.uint8).set_(carried)
         self._next_epochs = torch.full((MOST_WORKERS,), UNBEGUN, dtype=torch.int64)
         self._next_epochs.share_memory_()  # type: ignore[no-untyped-call]
 

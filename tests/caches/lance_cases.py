@@ -46,7 +46,7 @@ def _write_videos(path: Path, kind: str) -> None:
         source = f"testsrc2=size={size}:rate=10"
         ffmpeg("-f", "lavfi", "-i", source, "-frames:v", str(count), "-c:v", "mpeg4", str(video))
         examples.append((f"k{count}", {"video": video, "label": count % 3, "name": f"n{count}", "video_idx": 99}))
-    write_lance_video_frames_cache(examples, Features(video=Video("frames"), label=Value("int64")), path)
+    write_lance_video_frames_cache(examples, Features(video=Video("frames"), label=Value("int64")), path, workers=1)
 
     frames = lance.dataset(path).to_table().to_pylist()
     expected: list[Row] = []

@@ -274,9 +274,7 @@ def test_a_file_cut_anywhere_is_an_error_with_its_name(tmp_path: Path, codec: st
             read_all(cut)
 
 
-@pytest.mark.parametrize(
-    "count", [70, pytest.param(600, marks=pytest.mark.variant), pytest.param(2100, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("count", [70, pytest.param(2100, marks=pytest.mark.soak)])
 def test_damage_is_an_error_and_never_a_crash(tmp_path: Path, count: int):
     """In a process of its own: damage that pyarrow does not notice would kill it."""
     write_shard(tmp_path / "file.arrow", rows(9), 3)

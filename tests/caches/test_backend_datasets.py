@@ -20,10 +20,6 @@ from touchfs.core.errors import UsageError
 torch.set_num_threads(1)
 
 
-# A process that starts anew loads PyTorch for seconds.
-TWO_NEW = pytest.param(2, "spawn", marks=pytest.mark.variant)
-
-
 def as_list(batch: list) -> list:
     return batch
 
@@ -68,7 +64,7 @@ def test_a_batch_is_one_take_if_the_backend_prefers_it(tmp_path: Path, prefer: b
     assert (backend.calls["take"], backend.calls["get_row"]) == ((1, 0) if prefer else (0, 2))
 
 
-@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), TWO_NEW])
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork")])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # said where another test has imported it
 def test_map_style_in_a_loader(tmp_path: Path, workers: int, method: str | None):

@@ -28,7 +28,7 @@ def case(written: Case) -> Case:
     return replace(written, backend=pickle.loads(pickle.dumps(written.backend)))
 
 
-# A process that has read nothing starts another one, which reads. Tests of Lance have used it in this process, and what
+# A process that has read nothing starts others, which read. Tests of Lance have used it in this process, and what
 # a fork leaves of its threads may hang.
 READ_IN_A_CHILD = """
 import multiprocessing, pickle, sys
@@ -37,15 +37,16 @@ def read(backends, connection):
     connection.send([backend.take([1, 0]).num_rows for backend in backends])
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context(sys.argv[1])
-    here, there = context.Pipe(False)
     backends = pickle.load(sys.stdin.buffer)
-    process = context.Process(target=read, args=(backends, there))
-    process.start()
-    there.close()
-    assert here.recv() == [2] * len(backends)
-    process.join(60)
-    assert process.exitcode == 0
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        here, there = context.Pipe(False)
+        process = context.Process(target=read, args=(backends, there))
+        process.start()
+        there.close()
+        assert here.recv() == [2] * len(backends), method
+        process.join(60)
+        assert process.exitcode == 0, method
     assert [backend.take([0]).num_rows for backend in backends] == [1] * len(backends)
 """
 
@@ -162,16 +163,14 @@ def test_isinstance_and_pickle_open_nothing(name: str, tmp_path: Path):
     tmp_path.with_name("away").rename(tmp_path)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes_read(tmp_path: Path, method: str):
+def test_other_processes_read(tmp_path: Path):
     script = tmp_path / "read_in_a_child.py"
     script.write_text(READ_IN_A_CHILD)
     backends = []
     for number, make in enumerate(CASES.values()):
         (tmp_path / str(number)).mkdir()
         backends.append(make(tmp_path / str(number)).backend)
-    command = [sys.executable, str(script), method]
-    subprocess.run(command, input=pickle.dumps(backends), check=True, timeout=120)
+    subprocess.run([sys.executable, str(script)], input=pickle.dumps(backends), check=True, timeout=120)
 
 
 def test_the_whole_table(case: Case):

@@ -50,9 +50,7 @@ def leftovers(place):
     return [path.name for path in place.parent.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize(
-    "kills", [6, pytest.param(40, marks=pytest.mark.variant), pytest.param(1000, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.soak)])
 def test_killed_at_random(place, processes, kills):
     """Every second time when it has written a generation at least, so that there are some on any machine."""
     write_generation(place, 0)  # imports, too

@@ -29,7 +29,7 @@ FRAMES = Features({"video": Video("frames")})
 def write(directory, video, generation):
     write_lance_cache(((i, {"n": generation}) for i in range(50)), ROWS, Path(directory, "rows"), batch_size=10)
     videos = ((i, {"video": video, "generation": generation}) for i in range(2))
-    write_lance_video_frames_cache(videos, FRAMES, Path(directory, "frames"), workers=2)
+    write_lance_video_frames_cache(videos, FRAMES, Path(directory, "frames"), workers=1)
 
 
 def generations(directory):
@@ -53,9 +53,7 @@ def decoders(directory):
     return found
 
 
-@pytest.mark.parametrize(
-    "kills", [2, pytest.param(4, marks=pytest.mark.variant), pytest.param(8, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.soak)])
 def test_killed_writers(tmp_path, kills):
     video = make(tmp_path, "a.avi", *VIDEOS["mpeg4.avi"], size="48x32", seconds=1, rate=10)
     chooser = random.Random(kills)

@@ -31,12 +31,12 @@ def members(directory):
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    """Videos of 50 frames, and a file that is none."""
+    """Videos of 10 frames, and a file that is none."""
     directory = tmp_path_factory.mktemp("videos")
     names = ("h264.mp4", "vp9.webm", "mpeg4.avi", "h264.mkv")
-    made = [make(directory, name, *VIDEOS[name], size="96x64", seconds=2) for name in names]
+    made = [make(directory, name, *VIDEOS[name], size="96x64", rate=10, seconds=1) for name in names]
     damaged = directory / "damaged.mp4"
-    damaged.write_bytes(made[0].read_bytes()[:3000])
+    damaged.write_bytes(made[0].read_bytes()[:1000])
     return [*made, damaged]
 
 
@@ -48,17 +48,17 @@ def test_frames_and_metadata(tmp_path, videos):
         (("b", 1), {"video": {"path": webm, "checksum": "sum"}, "label": 1}),
     ]
     meta = write(examples, tmp_path / "c", quality=80, lineage={"from": "test"}, workers=2)
-    assert (meta.cache_dir, meta.num_rows) == (tmp_path / "c", 100)
+    assert (meta.cache_dir, meta.num_rows) == (tmp_path / "c", 20)
     found = members(tmp_path / "c")
     assert found.pop("features") == FEATURES.to_json()
-    shape = {"T": 50, "H": 64, "W": 96}
+    shape = {"T": 10, "H": 64, "W": 96}
     assert found == {
         "cache_format_version": 1,
         "format": "lance",
         "layout": "lance-video-frames",
         "schema_fingerprint": features_fingerprint(FEATURES),
-        "num_rows": 100,
-        "total_rows": 100,
+        "num_rows": 20,
+        "total_rows": 20,
         "n_videos": 2,
         "n_skipped": 1,
         "encoding": "webp",
@@ -68,21 +68,21 @@ def test_frames_and_metadata(tmp_path, videos):
         "videos": [
             {"id": 0, "key": "a", "path": str(mp4), "checksum": None, **shape, "start_row": 0}
             | {"metadata": {"label": "cat", "score": 0.5, "tags": ["x"]}},
-            {"id": 1, "key": "('b', 1)", "path": str(webm), "checksum": "sum", **shape, "start_row": 50}
+            {"id": 1, "key": "('b', 1)", "path": str(webm), "checksum": "sum", **shape, "start_row": 10}
             | {"metadata": {"label": 1}},
         ],
         "lineage": {"from": "test"},
     }
     table = lance.dataset(tmp_path / "c").to_table()
     assert [str(field.type) for field in table.schema] == ["int32", "int32", "large_binary"]
-    assert table["video_id"].to_pylist() == [0] * 50 + [1] * 50
-    assert table["frame_idx"].to_pylist() == [*range(50), *range(50)]
+    assert table["video_id"].to_pylist() == [0] * 10 + [1] * 10
+    assert table["frame_idx"].to_pylist() == [*range(10), *range(10)]
     assert sorted(os.listdir(tmp_path)) == ["c", "c.lock"]
     backend = LanceVideoFramesBackend(uri=tmp_path / "c")
-    for idx, path in ((3, mp4), (93, webm)):
+    for idx, path in ((3, mp4), (18, webm)):
         row = backend.get_row(idx)
         frame = np.frombuffer(ffmpeg("-i", str(path), "-pix_fmt", "rgb24", "-f", "rawvideo", "-"), np.uint8)
-        expected = frame.reshape(50, 64, 96, 3)[row["start_frame"]].astype(int)
+        expected = frame.reshape(10, 64, 96, 3)[row["start_frame"]].astype(int)
         assert row["filename"] == str(path)
         assert np.abs(row["video"][0].mean((0, 1)) - expected.mean((0, 1))).max() < 3
 
@@ -101,11 +101,11 @@ def test_videos_as_bytes_are_listed_by_their_hash(tmp_path, videos):
 def test_many_workers_write_what_one_writes(tmp_path, videos):
     examples = [(i, {"video": videos[i % 4], "label": i}) for i in range(6)]
     tables = []
-    for workers in (1, 3):
+    for workers in (1, 2):
         write(iter(examples), tmp_path / str(workers), workers=workers)
         tables.append(lance.dataset(tmp_path / str(workers)).to_table())
     assert tables[0] == tables[1]
-    assert members(tmp_path / "1") == members(tmp_path / "3")
+    assert members(tmp_path / "1") == members(tmp_path / "2")
 
 
 def test_resize_is_square(tmp_path, videos):
@@ -113,9 +113,6 @@ def test_resize_is_square(tmp_path, videos):
     (video,) = members(tmp_path / "c")["videos"]
     assert (video["H"], video["W"]) == (16, 16)
     assert LanceVideoFramesBackend(uri=tmp_path / "c").get_row(0)["video"].shape == (1, 16, 16, 3)
-    write([("a", {"video": videos[0]})], tmp_path / "c", resize=96)
-    (video,) = members(tmp_path / "c")["videos"]
-    assert (video["H"], video["W"]) == (64, 96)
 
 
 def test_turned_videos_are_stored_upright(tmp_path):
@@ -262,9 +259,7 @@ encoded.close()
     assert large < small + 150
 
 
-@pytest.mark.parametrize(
-    ("module", "extra"), [("PIL", "video"), pytest.param("av", "video", marks=pytest.mark.variant), ("lance", "lance")]
-)
+@pytest.mark.parametrize(("module", "extra"), [("PIL", "video"), ("lance", "lance")])
 def test_a_missing_extra_is_named(tmp_path, videos, module, extra):
     """The children cannot import it either: a module of that name raises."""
     hidden = tmp_path / "hidden"

@@ -9,8 +9,10 @@ import pickle
 import shutil
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import nullcontext
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ from touchfs.core.errors import FormatError, NotFoundError, UsageError
 from touchfs.dataset import Dataset
 from touchfs.dataset.interleaved import InterleavedSamples
 from touchfs.dataset.sample import Sample
-from touchfs.dataset.samples import DatasetSamples, Samples
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
@@ -174,18 +176,14 @@ def test_a_sample_is_pickled_with_its_bytes(speech: Dataset) -> None:
     assert hash(unpickled) == hash(sample)
 
 
-@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize("start", [None, "fork"])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_other_processes_see_the_same(speech: Dataset, start: str) -> None:
-    with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
+def test_other_processes_see_the_same(speech: Dataset, processes: Executor, start: str | None) -> None:
+    """Those that are started anew, and forks. Samples come back with their bytes."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context(start)) if start else nullcontext(processes) as pool:
         for samples in (DatasetSamples(speech), SegmentSamples(speech), MergedSamples(speech, parse_plan("max=0.05"))):
-            here = all_files(samples)
-            assert pool.submit(all_files, samples).result() == here
-            assert pool.submit(_fingerprint, samples).result() == samples.fingerprint
-
-
-def _fingerprint(samples: Samples) -> str:
-    return samples.fingerprint
+            assert all_files(pool.submit(list, samples).result()) == all_files(samples)
+            assert pool.submit(attrgetter("fingerprint"), samples).result() == samples.fingerprint
 
 
 def test_threads_share_them(speech: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

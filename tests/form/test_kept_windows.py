@@ -216,10 +216,7 @@ def damage_all(scratch: Path, damage: str) -> None:
         path.write_bytes({"flip": flipped, "cut": data[:-1], "empty": b"", "longer": data + b"\0"}[damage])
 
 
-DAMAGES = ["flip", "cut", "empty", "longer"]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "longer"])
 def test_what_is_damaged_is_decoded_again(mp3: Path, scratch: Path, pool: CountingPool, damage: str) -> None:
     whole = read(piece(mp3))
     damage_all(scratch, damage)
@@ -230,12 +227,9 @@ def test_what_is_damaged_is_decoded_again(mp3: Path, scratch: Path, pool: Counti
         WRITE_BEHIND.wait()
 
 
-@pytest.mark.parametrize("damage", ["flip", *(pytest.param(each, marks=pytest.mark.variant) for each in DAMAGES[1:])])
-def test_what_is_damaged_is_found_again_by_another_process(
-    mp3: Path, scratch: Path, pool: CountingPool, damage: str
-) -> None:
+def test_what_is_damaged_is_found_again_by_another_process(mp3: Path, scratch: Path, pool: CountingPool) -> None:
     whole = read(piece(mp3))
-    damage_all(scratch, damage)
+    damage_all(scratch, "flip")
     command = [sys.executable, "-c", textwrap.dedent(READER), str(mp3)]
     done = subprocess.run(command, input="go\n", capture_output=True, text=True, check=True)
     told = done.stdout.splitlines()[-1]

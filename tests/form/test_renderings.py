@@ -2,6 +2,7 @@
 
 import io
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,7 @@ def resampled(samples: np.ndarray[Any, Any], rate: int) -> np.ndarray[Any, Any]:
     return np.resize(np.append(made, np.zeros(99)), math.ceil(LENGTH * rate / RATE))
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 48000])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "rate"), [*zip(SOURCES, cycle((8000, 16000, 48000)), strict=False)])
 def test_rate_is_that_of_the_exact_cut_resampled(directory: Path, source: str, rate: int) -> None:
     data = shown(piece(directory, source), Rendering(rate=rate))
     file = soundfile.SoundFile(io.BytesIO(data))

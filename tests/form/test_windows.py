@@ -38,16 +38,10 @@ def shown(data: bytes, channels: int, first: int, length: int, window: int) -> C
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "WAV", "OGG"])
-@pytest.mark.parametrize(
-    ("channels", "window"),
-    [
-        *((1, 1), (1, 50_000), (2, 4097), (2, 10**9)),
-        *(pytest.param(*each, marks=pytest.mark.variant) for each in ((2, 1), (2, 50_000), (1, 4097), (1, 10**9))),
-    ],
-)
+@pytest.mark.parametrize(("channels", "window"), [(1, 1), (1, 50_000), (2, 4097), (2, 10**9)])
 def test_any_range_is_that_of_all_of_it(kind: str, channels: int, window: int) -> None:
     data = coded(kind, channels)
-    first, length = (29_000, 1000) if window == 1 else (1000, 28_000)
+    first, length = (29_800, 200) if window == 1 else (1000, 28_000)
     whole = to_16_bits(decode_all(io.BytesIO(data)))[first : first + length]
     made = shown(data, channels, first, length, window)
     header = bytes(made.read(0, 44))

@@ -45,12 +45,11 @@ def generation_of(path):
     return int(text.removeprefix("of "))
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.variant)])
 @pytest.mark.parametrize(
-    ("kind", "in_store"),
+    ("kind", "in_store", "every"),
     [
-        *(("parquet", False), ("tar", True)),
-        *(pytest.param(*each, marks=pytest.mark.variant) for each in (("parquet", True), ("tar", False))),
+        *(("parquet", False, 4), ("tar", True, 4)),
+        *(pytest.param(*each, marks=pytest.mark.variant) for each in (("parquet", True, 1), ("tar", False, 1))),
     ],
 )
 def test_killed_before_each_operation(out, processes, kind, in_store, every):

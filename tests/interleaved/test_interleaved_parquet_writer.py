@@ -452,14 +452,14 @@ def test_types_that_do_not_go_together(out):
 
 
 def test_row_groups_have_a_limited_size(out):
-    rows = [image(number, bytes([number % 256]) * 2**20) for number in range(150)]
+    rows = [image(number, bytes([number % 256]) * 2**20) for number in range(80)]
     with InterleavedParquetWriter(out).writing(SOURCES) as shard:
         shard.append(item_batch(rows))
         for number in range(10):
             shard.append(item_batch([image(number, bytes(2**20), f"t{number}")]))
     metadata = parquet.ParquetFile(shard.path).metadata
     sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-    assert len(sizes) >= 3
+    assert len(sizes) >= 2
     assert max(sizes) <= 64 * 2**20 + 100_000
 
 

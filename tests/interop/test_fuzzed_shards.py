@@ -67,13 +67,10 @@ def zeros(data: bytes, dice: random.Random) -> bytes:
 DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
     INTACT: lambda data, _: data,
     "1 bit": flip(1),
-    "10 bits": flip(10),
     "500 bits": flip(500),
     "2 bits at the begin": flip(2, 200),
-    "9 bits at the begin": flip(9, 400),
     "99 bits at the begin": flip(99, 1000),
     "cut": cut,
-    "cut again": cut,
     "a hole": hole,
     "zeros": zeros,
     "twice": lambda data, _: data + data,
@@ -133,7 +130,7 @@ def read_all(shard: Path, kept: Path) -> Reading:
 
 def likeness(wav: bytes, spectra: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """How much is heard of each noise, at any place of it: 1 for all of it, 0.7 for half of it."""
-    samples, rate = soundfile.read(io.BytesIO(wav), always_2d=True)
+    samples, rate = soundfile.read(io.BytesIO(wav), dtype="float32", always_2d=True)
     bins = spectra.shape[1]
     size = 2 * (bins - 1)
     found = np.fft.rfft(samples[:, 0], size * (rate // RATE if rate % RATE == 0 else 1))[:bins]
@@ -148,10 +145,10 @@ def spectra_of(numbers: Iterable[int]) -> np.ndarray[Any, Any]:
     """The noises as `likeness` takes them."""
     size = 1 << (2 * RATE * SECONDS - 1).bit_length()
     spectra = np.fft.rfft([noise(number) for number in numbers], size)
-    return np.asarray(spectra / np.linalg.norm(spectra, axis=1, keepdims=True))
+    return np.asarray(spectra / np.linalg.norm(spectra, axis=1, keepdims=True), np.complex64)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_damaged_recordings_are_errors_or_their_own_sound(tmp_path: Path, seed: int) -> None:
     dice, members, spectra = random.Random(seed), {}, spectra_of(range(len(NAMES)))
     segments = json.dumps({"segments": [{"start": 0.25, "end": 1.25}, {"start": 1.5}]}).encode()
@@ -199,7 +196,7 @@ LINE = "x\n"
 
 @pytest.mark.parametrize(
     ("kinds", "lines"),
-    [(["txt", "rttm"], 430_000), pytest.param(list(LONG), 1_000_000, marks=pytest.mark.soak)],
+    [(["txt"], 430_000), pytest.param(list(LONG), 1_000_000, marks=pytest.mark.soak)],
     ids=["some", "all, of a million lines"],
 )
 def test_endless_annotations_are_read_or_refused(tmp_path: Path, kinds: list[str], lines: int) -> None:

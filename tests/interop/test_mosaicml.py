@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import chain, product, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 COUNT, BATCH = 96, 8
 # Ranks, and workers of each.
-SOME, ALL = ((1, 2), (2, 0), (2, 3), (4, 2)), tuple(product((1, 2, 4), (0, 2, 3)))
+SOME, MORE = ((1, 2), (2, 1), (4, 0)), ((2, 3), (4, 2))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_their_global_batches_depend_on_neither(theirs: list[tuple[int, int, lis
         pytest.param(lambda ds: touchfs.mux([(ds.shuffle(1), 3), (ds.shuffle(2), 1)]), id="a mixture"),
     ],
 )
-@pytest.mark.parametrize("loaders", [SOME, pytest.param(ALL, marks=pytest.mark.variant)], ids=["some", "all"])
+@pytest.mark.parametrize("loaders", [SOME, pytest.param(MORE, marks=pytest.mark.variant)], ids=["some", "more"])
 def test_nor_do_ours(
     make: Callable[[touchfs.OpenDataset], Any], ds: touchfs.OpenDataset, loaders: tuple[tuple[int, int], ...]
 ) -> None:

@@ -98,7 +98,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
 
 def recording(directory: Path, name: str) -> Recording:
     coding = CODINGS[name]
-    path = make(directory, name, coding.rate, coding.channels, *coding.options)
+    path = make(directory, name, coding.rate, coding.channels, *coding.options, "-t", "3")
     command = ["ffmpeg", "-v", "error", "-i", path, "-map", "0:a:0", "-f", coding.raw, "-"]
     decoded = subprocess.run(command, capture_output=True, check=True).stdout
     samples = np.frombuffer(decoded, coding.dtype).reshape(-1, coding.channels)

@@ -204,7 +204,7 @@ def test_segments_are_what_lhotse_trims_to(tmp_path: Path, audio: str) -> None:
     """Any times, also past the end of the cut, of parts of recordings."""
     draw = random.Random(0)
     made = []
-    for i in range(40):
+    for i in range(16):
         rate = draw.choice([8000, 11025, 16000, 22050, 44100])
         samples = draw.randrange(rate, 2 * rate)
         recording = recording_of(tmp_path, f"r{i}", samples, rate, channels=draw.choice([1, 1, 2]))
@@ -234,7 +234,7 @@ def test_segments_are_what_lhotse_trims_to(tmp_path: Path, audio: str) -> None:
             assert soundfile.info(io.BytesIO(wav)).samplerate == each.sampling_rate
             assert np.array_equal(pcm(wav), as_pcm(each.load_audio())), (cut, n)
             compared += 1
-    assert compared == 480
+    assert compared == 192
 
 
 # Where Lhotse's indexed reader shows other values, none, or an error

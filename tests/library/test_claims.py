@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -111,8 +112,12 @@ def zeros():
     return gzip.compress(bytes(100 << 20), 1)
 
 
-def xz(path):
-    path.write_bytes(lzma.compress(b"{}\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1536 << 20}]))
+def with_xz_dictionary():
+    """Of 1.5 GB, as the header of the block says: to compress with it would take as much."""
+    data = bytearray(lzma.compress(b"{}\n"))
+    data[16] = 37
+    data[20:24] = struct.pack("<I", zlib.crc32(data[12:20]))
+    return bytes(data)
 
 
 CLAIMS = {
@@ -132,7 +137,7 @@ CLAIMS = {
     "json times": ("a.jsonl", b'{"id":"a","duration":1e308,"segments":[{"start":0,"end":1e308,"text":"a"}]}\n'),
     "gzip line": ("a.jsonl.gz", lambda path: path.write_bytes(zeros())),
     "gzip member": ("a.tar", lambda path: members(a_json_gz=zeros())(path)),
-    "xz dictionary": ("a.jsonl.xz", xz),
+    "xz dictionary": ("a.jsonl.xz", with_xz_dictionary()),
     "zstd size": ("a.jsonl.zst", ZSTD + b"\xe0" + struct.pack("<Q", 2**60) + bytes(20)),
     "zstd window": ("a.jsonl.zst", ZSTD + b"\0\xf8\1\0\0"),
     "index samples": ("a.idx", pair(2**60, 1, 64)),

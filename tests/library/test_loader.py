@@ -1,9 +1,9 @@
 """`loader` of a set of `touchfs.open`: epochs, states and workers."""
 
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 from itertools import islice, zip_longest
 
 import numpy as np
@@ -16,6 +16,7 @@ from touchnet import write_speech
 import touchfs
 from touchfs.core.errors import TouchfsError, UsageError
 from touchfs.dataset.sample import Sample
+from touchfs.posix.processes import is_readable
 from touchfs.write import TarWriter
 
 pytestmark = pytest.mark.filterwarnings(
@@ -75,8 +76,7 @@ def test_an_error_of_a_worker_says_in_one_line_what_it_said_there(ds, size):
     assert told.value.__suppress_context__
 
 
-@pytest.mark.parametrize("taken", [0, 3, 8])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("workers", "taken"), [(0, 0), (0, 3), (0, 8), (2, 3)])
 def test_a_state_goes_on_exactly(ds, workers, taken):
     def make():
         return ds.shuffle(7).map(number_of).loader(batch_size=4, num_workers=workers)
@@ -115,8 +115,7 @@ def steps(loaders, count=None):
     "changes",
     [
         [(1, 0), (2, 2), (4, 0)],
-        pytest.param([(2, 0), (1, 3), (4, 1)], marks=pytest.mark.variant),
-        pytest.param([(4, 2), (2, 1), (1, 2)], marks=pytest.mark.variant),
+        pytest.param([(4, 1), (2, 0), (1, 3)], marks=pytest.mark.variant),
     ],
 )
 def test_batches_do_not_depend_on_ranks_and_workers(ds, changes, window):
@@ -215,8 +214,8 @@ def seconds_of(sample: Sample) -> tuple[int, float]:
     return sample.ordinal, sample.duration
 
 
-@pytest.mark.parametrize(("pack", "workers"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.variant)])
-def test_batches_by_length_do_not_depend_on_ranks_and_workers(speech, pack, workers):
+@pytest.mark.parametrize("pack", [False, pytest.param(True, marks=pytest.mark.variant)])
+def test_batches_by_length_do_not_depend_on_ranks_and_workers(speech, pack):
     """Each takes two global batches of four, and others go on with its state."""
     samples = speech.shuffle(7, tail="pad").map(seconds_of)
     limit = {"max_duration": 0.6, "pack": pack, "collate_fn": list}
@@ -229,7 +228,7 @@ def test_batches_by_length_do_not_depend_on_ranks_and_workers(speech, pack, work
         assert (sum(lengths) if pack else len(lengths) * max(lengths)) <= 0.6 + 1e-6
     padded = [batches[i % len(batches)] for i in range(-(-len(batches) // 4) * 4)]
     state, seen = None, []
-    for ranks in (1, 2, 4):
+    for ranks, workers in ((1, 2), (2, 1), (4, 0)):
         loaders = loaders_of_ranks(samples, ranks, workers, global_batch=4, **limit)
         if state is not None:
             for each in loaders:
@@ -403,20 +402,22 @@ def show_warnings(worker: int) -> None:
     warnings.showwarning = lambda message, *rest: print(message, file=sys.stderr, flush=True)
 
 
-def test_workers_end_with_a_process_that_is_killed(tmp_path):
+def large(sample: Sample) -> bytes:
+    return bytes(1 << 20)
+
+
+def train_until_killed(ds):
+    for _ in ds.map(large).loader(2, 2, collate_fn=list):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_end_with_a_process_that_is_killed(ds):
     """Though each waits to hand over a batch that is larger than a pipe, which the other one holds open."""
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import os, signal, touchfs\n"
-        "def large(sample): return bytes(1 << 20)\n"
-        "if __name__ == '__main__':\n"
-        f"    samples = touchfs.open({str(tmp_path / 'x.tar')!r}).map(large)\n"
-        "    for batch in samples.loader(2, 2, collate_fn=list):\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    with TarWriter(tmp_path / "x.tar") as tar:
-        for number in range(COUNT):
-            tar.add(f"s{number:02d}", {"txt": b"text"})
-    # The end of stdout is that of all workers.
-    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=120)
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
+    ended, end_of_all = os.pipe()  # the workers have it, too
+    job = multiprocessing.get_context("fork").Process(target=train_until_killed, args=(ds,))
+    job.start()
+    os.close(end_of_all)
+    job.join(60)
+    assert job.exitcode == -signal.SIGKILL
+    assert is_readable(ended, 60)
+    os.close(ended)

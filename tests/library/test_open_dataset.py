@@ -292,7 +292,8 @@ class TestElsewhere:
         assert "\n    open(path: " in page
         assert "class OpenDataset(" in page
         assert "__getattr__(" not in page.partition("FUNCTIONS")[2]
-        code = "import touchfs; touchfs.torch.NodeSampler; touchfs.node.LazyMapper"
+        assert touchfs.torch.NodeSampler
+        code = "import touchfs; touchfs.node.LazyMapper"
         subprocess.run([sys.executable, "-c", code], check=True)
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             touchfs.nothing  # noqa: B018

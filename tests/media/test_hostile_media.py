@@ -39,12 +39,6 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def pool():
-    with DecodePool() as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("recordings")
 
@@ -69,7 +63,7 @@ def outcome(data: bytes, pool: DecodePool) -> list[np.ndarray] | TouchfsError:
     return blocks
 
 
-@pytest.mark.parametrize("trials", [8, pytest.param(25, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("trials", [8, pytest.param(25, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", [*FILES, "a.amr"])
 def test_flipped_bytes(directory, pool, name, trials):
     data = made(directory, name)

@@ -27,12 +27,6 @@ VIDEOS = {
 
 
 @pytest.fixture(scope="module")
-def pool():
-    with DecodePool() as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("videos")
 
@@ -58,7 +52,7 @@ def outcome(data: bytes, pool: DecodePool) -> int | TouchfsError:
     return len(frames)
 
 
-@pytest.mark.parametrize("trials", [8, pytest.param(25, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("trials", [8, pytest.param(25, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", VIDEOS)
 def test_flipped_bytes(directory, pool, name, trials):
     data = made(directory, name)

@@ -42,7 +42,11 @@ def pictures(path) -> np.ndarray:
     return np.frombuffer(data, np.uint8).reshape(-1, height, width, 3)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "reordered.avi"])  # ffprobe does not know its times
+# Of each container, and of each order and length of frames. ffprobe does not know the times of reordered.avi.
+@pytest.mark.parametrize(
+    "name",
+    ["h264.mp4", "open.mp4", "hevc.mkv", "vp9.webm", "mjpeg.avi", "prores.mov", "ntsc.mp4", "variable.mp4"],
+)
 def test_frames_are_those_whose_time_is_in_the_span(directory, pool, name):
     path, _, info = opened(directory, name, pool)
     times = frame_times(path)

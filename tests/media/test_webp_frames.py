@@ -79,7 +79,7 @@ def test_frames_come_in_parts(tmp_path, pool):
             break  # the child is killed, and the next request gets another
 
 
-@pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", with_variants(("h264.mp4", "vp9.webm", "mjpeg.avi"), lambda name: name == "h264.mp4"))
 def test_damaged_videos(directory, pool, name, trials):
     data = make(directory, name, *VIDEOS[name], size="96x64", seconds=2).read_bytes()

@@ -12,7 +12,7 @@ from variants import with_variants
 
 SECONDS = 12
 RATE = 25
-X264 = ("-c:v", "libx264", "-g", "50", "-bf", "3")
+X264 = ("-c:v", "libx264", "-preset", "veryfast", "-g", "50", "-bf", "3")
 AAC = ("-c:a", "aac", "-aac_pns", "0")  # without noise, which no two decodes share
 VP9 = ("-c:v", "libvpx-vp9", "-b:v", "200k", "-cpu-used", "8", "-deadline", "realtime", "-g", "60")
 VP8 = ("-c:v", "libvpx", "-b:v", "200k", "-cpu-used", "8", "-auto-alt-ref", "1", "-lag-in-frames", "16", "-g", "60")
@@ -22,7 +22,18 @@ VIDEOS = {
     "fragmented.mp4": (*X264, *AAC, "-movflags", "+frag_keyframe+empty_moov"),
     "open.mp4": (*X264, "-x264-params", "open-gop=1", "-an"),
     "h264.mkv": (*X264, "-c:a", "libvorbis"),
-    "hevc.mkv": ("-c:v", "libx265", "-x265-params", "log-level=none", "-g", "50", "-c:a", "flac"),
+    "hevc.mkv": (
+        "-c:v",
+        "libx265",
+        "-preset",
+        "ultrafast",
+        "-x265-params",
+        "log-level=none",
+        "-g",
+        "50",
+        "-c:a",
+        "flac",
+    ),
     "vp9.webm": (*VP9, "-c:a", "libopus"),
     "vp8.webm": (*VP8, "-c:a", "libvorbis"),
     "av1.mkv": ("-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime", "-g", "50", "-c:a", "libopus"),
