@@ -65,7 +65,7 @@ def packed(run, packed_once):
 def test_packs(run, dask):
     Path("data.jsonl").write_text((SPEECH / "speech.jsonl").read_text())
     Path("wav").symlink_to(SPEECH / "wav")
-    for kind, *options in (["touchnet", "--num-utt-per-shard", 4], ["tar", "--num-utt-per-shard", 4], ["shar"]):
+    for kind, *options in (["touchnet", "--num-utt-per-shard", 4], ["shar"]):
         here = run("pack", kind, "data.jsonl", "out", *options)
         Path("out").rename(f"{kind}-here")
         assert run("pack", kind, "data.jsonl", "out", *options, "--dask", dask.address) == here
