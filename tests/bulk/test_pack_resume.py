@@ -236,8 +236,9 @@ def check_listed(output: Path) -> None:
         assert (output.parent / line.split()[0] / "metainfo.idx").exists()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.variant)])
-def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.variant)])
+def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
+    monkeypatch.chdir(tmp_path)
     lines = []
     for i in range(60):
         soundfile.write(tmp_path / f"{i}.flac", np.random.default_rng(i).normal(0, 0.1, 20_000), 44100)
@@ -261,13 +262,13 @@ def test_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
         command = [sys.executable, "-c", program, *arguments]
         return subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE)
 
-    assert b"30 shards" in start("whole").communicate()[0]
+    assert pack_touch("l.jsonl", "whole", samples_per_shard=2, skip_bad=True) == PackReport(30, 54, 6)
     whole = tree(tmp_path / "whole")
     whole["data.list"] = whole["data.list"].replace(b"whole", b"out")
     output = tmp_path / "out"
     random_ = random.Random(3)
     runs, partial = 0, 0
-    while runs < kills or partial < kills // 3:  # one that is killed too late has packed all
+    while runs < kills or not partial:  # one that is killed too late has packed all
         runs += 1
         if (output / "data.list").exists() and not (output / PLAN).exists():
             assert tree(output) == whole

@@ -13,7 +13,7 @@ def kill_when(command: list[object], ready: Callable[[], bool], **options: objec
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **quiet, **options) as process:
         while process.poll() is None and not ready():
-            time.sleep(0.001)
+            time.sleep(0.005)
         process.kill()
 
 

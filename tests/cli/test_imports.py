@@ -63,7 +63,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
     file = f"{shards}:shards/000000000/numbers.wav"
     arguments = {
         "cat": [file],
-        "convert": [str(shards), str(tmp_path / "tars"), "--to", "tar"],
+        "convert": [str(shards), str(tmp_path / "tars"), "--to", "tar", "--jobs", "1"],
         "cp": [file, str(tmp_path / "copy")],
         "demo": ["--help"],
         "doctor": ["--help"],
@@ -85,7 +85,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "status": ["--help"],
         "storage": ["ls"],
         "umount": ["--help"],
-        "verify": [str(shards)],
+        "verify": [str(shards), "--jobs", "1"],
     }
     assert arguments.keys() == COMMANDS.keys() - {"mount", "interleave"}
     done = subprocess.run([sys.executable, "-c", RUN_ALL, json.dumps(arguments)], capture_output=True, check=False)
@@ -93,7 +93,8 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
 
 
 def test_interleaving_needs_no_fuse(tmp_path):
-    imported = modules(RUN, "interleave", str(make_wds_tar(tmp_path / "t.tar", [])), str(tmp_path / "items"))
+    tar = make_wds_tar(tmp_path / "t.tar", [])
+    imported = modules(RUN, "interleave", str(tar), str(tmp_path / "items"), "--jobs", "1")
     assert "touchfs.cli.interleave" in imported
     assert not imported & {"pyfuse3", "trio", "rich"}
 

@@ -110,11 +110,8 @@ def test_a_signal_leaves_whole_shards_to_go_on_with(here, temporary, packing):
     ("running", "number"),
     [
         (4, signal.SIGTERM),
-        (5, signal.SIGINT),
-        pytest.param(3, signal.SIGINT, marks=pytest.mark.variant),
         pytest.param(3, signal.SIGTERM, marks=pytest.mark.variant),
-        pytest.param(4, signal.SIGINT, marks=pytest.mark.variant),
-        pytest.param(5, signal.SIGTERM, marks=pytest.mark.variant),
+        pytest.param(5, signal.SIGINT, marks=pytest.mark.variant),
     ],
 )
 def test_a_signal_while_the_processes_start(here, temporary, packing, running, number):
@@ -159,8 +156,6 @@ def test_a_killed_one_leaves_no_process_behind(here, packing):
     [
         (signal.SIGINT, True),
         pytest.param(signal.SIGTERM, False, marks=pytest.mark.variant),
-        pytest.param(signal.SIGINT, False, marks=pytest.mark.variant),
-        pytest.param(signal.SIGTERM, True, marks=pytest.mark.variant),
     ],
 )
 def test_a_dask_scheduler_of_the_command(here, temporary, packing, number, working):

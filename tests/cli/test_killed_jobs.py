@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import INSTALLED
+from command import TOUCHFS
 from killing import go_on, kill_when, tree
 from touchnet import UINT8, write_shard
 
-KILLS = 2
+KILLS = 1
 SHARDS, SAMPLES = 12, 400
 
 
@@ -46,7 +46,7 @@ def test_index(touchfs, data, here, monkeypatch):
     for _ in range(KILLS):
         wanted = len(list(here.glob("cache/**/*.arrow"))) + draw.randint(0, 4)
         kill_when(
-            [INSTALLED, "index", "--jobs", "2", "data"],
+            [TOUCHFS, "index", "--jobs", "2", "data"],
             lambda wanted=wanted: len(list(here.glob("cache/**/*.arrow"))) >= wanted,
         )
         assert index().items() <= whole.items()
@@ -81,7 +81,7 @@ def test_meta_put(touchfs, data, here):
         with open(here / "new", "rb") as new:
             wanted = written() + draw.randint(1, 3)
             kill_when(
-                [INSTALLED, "meta", "put", "--jobs", "2", "data"], lambda wanted=wanted: written() >= wanted, stdin=new
+                [TOUCHFS, "meta", "put", "--jobs", "2", "data"], lambda wanted=wanted: written() >= wanted, stdin=new
             )
         partial += 0 < written() < SHARDS
         for name, stored in tree(data).items():

@@ -45,14 +45,14 @@ def write_large_line(path):
         file.write(b'"}\n' + line("last"))
 
 
-@pytest.mark.parametrize("limit", [20, pytest.param(40, marks=pytest.mark.variant)])
-def test_members_without_end(here, limit):
+@pytest.mark.parametrize("limit", [5, pytest.param(20, marks=pytest.mark.variant)])
+def test_members_without_end(touchfs, here, limit):
     """What the limit lets through is shown."""
     with range_server() as server:
         server.put("/endless.tar", Endless())
         directory = f"{server.url}/endless.tar:shards/endless"
         done, megabytes = peak(here, INSTALLED, "ls", "--max-members", f"{limit}M", directory)
-        report, _ = peak(here, INSTALLED, "cat", "--max-members", f"{limit}M", f"{directory}/ERROR.txt")
+        report = touchfs("cat", "--max-members", f"{limit}M", f"{directory}/ERROR.txt")
     assert megabytes < BOUND
     assert limit * 500 < done.stdout.count(b"\n") < limit * 1000
     problem = f"the list of its members takes over {limit},000,000 bytes of memory: --max-members raises the limit"
@@ -114,7 +114,7 @@ def test_a_large_line_ends_a_stream_with_an_error(here, node):
 def test_many_blank_lines_are_nothing(here, touchfs):
     with open("lines.jsonl", "wb") as file:
         file.write(line("first"))
-        for _ in range(10):
+        for _ in range(4):
             file.write(b"\n" * 10**6)
         file.write(line("last"))
     done, megabytes = peak(here, INSTALLED, "index", "lines.jsonl")

@@ -29,9 +29,9 @@ EVIL = "a\x1b[31mb\n\x1b]0;t\x07c\x85d\x9be\u202evaw\x00"
 SHADES = re.compile("[ ░▒▓█]{20,}")
 
 
-def png(colour, size=(40, 30)):
+def png(colour, size=(40, 30), mode="RGB"):
     file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "PNG")
+    Image.new(mode, size, colour).save(file, "PNG")
     return file.getvalue()
 
 
@@ -64,7 +64,7 @@ def things(tmp_path_factory):
         "d.wav": b"RIFF no wav",
         "d.jpg": b"\xff\xd8 no image",
         "d.npy": b"no array",
-        "e.png": png((0, 0, 255), (9000, 8000)),
+        "e.png": png(0, (9000, 8000), "1"),
     }
     return write_tar(tmp_path_factory.mktemp("show") / "things.tar", files)
 

@@ -83,7 +83,7 @@ class TestProgress:
         assert re.search(r"^indexing: ([\d.]+ kB) of \1, ", done.stderr.decode().splitlines()[-1])
 
     def test_can_be_turned_off(self, own):
-        _, drawn, status = on_a_terminal("index", "--force", "--progress", "none", own)
+        _, drawn, status = on_a_terminal("index", "--force", "--jobs", "1", "--progress", "none", own)
         assert (drawn, status) == ("", 0)
 
 

@@ -9,15 +9,16 @@ from s3_server import environment
 
 
 @pytest.fixture(scope="module")
-def _dask(tmp_path_factory):
+def dask_of_any_size(tmp_path_factory):
+    """A cluster whose workers a test starts or kills itself, each of which takes two seconds: `have` says how many."""
     place = tmp_path_factory.mktemp("cluster")
-    with cluster(place, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
+    with cluster(place, workers=0, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
         yield made
 
 
 @pytest.fixture
-def dask(_dask):
+def dask(dask_of_any_size):
     """Its two workers are as on another machine: their current directory is not that of the tests, and they see other
     processes. They have credentials of a store, which Dask does not send to them. A test may kill them."""
-    _dask.have(2)
-    return _dask
+    dask_of_any_size.have(2)
+    return dask_of_any_size

@@ -315,21 +315,21 @@ def test_a_task_that_kills_its_workers_is_lost_alone(dask):
     assert len(done) >= 6  # the next task of the worker may count as lost with it: here no failure is allowed
 
 
-def test_a_scheduler_without_workers_is_said_once(dask, caplog, monkeypatch):
+def test_a_scheduler_without_workers_is_said_once(dask_of_any_size, caplog, monkeypatch):
     monkeypatch.setattr(executor_module, "IDLE_SECONDS", 0.2)
-    dask.have(1)
+    dask_of_any_size.have(1)
 
     def told():
         return [record.getMessage() for record in caplog.records if record.name.startswith("touchfs")]
 
     def start_when_told():
         wait_until(told)
-        dask.start_worker()
+        dask_of_any_size.start_worker()
 
-    with connected(dask.address, 1, [], []) as executor:
+    with connected(dask_of_any_size.address, 1, [], []) as executor:
         results = jobs.run(time.sleep, [0] * 20, executor)
         next(results)
-        dask.kill(dask.processes[1])
+        dask_of_any_size.kill(dask_of_any_size.processes[1])
         starter = threading.Thread(target=start_when_told)
         starter.start()
         try:
@@ -337,8 +337,8 @@ def test_a_scheduler_without_workers_is_said_once(dask, caplog, monkeypatch):
         finally:
             starter.join()  # or it would start a worker when the scheduler has gone
     assert told() == [
-        f"no workers: waiting for one to join {dask.address}",
-        f"a worker has joined {dask.address}: going on",
+        f"no workers: waiting for one to join {dask_of_any_size.address}",
+        f"a worker has joined {dask_of_any_size.address}: going on",
     ]
 
 
@@ -352,8 +352,8 @@ def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path, monkeypatch):
             list(results)
 
 
-def test_a_scheduler_without_workers_is_refused(dask):
-    dask.have(0)
+def test_a_scheduler_without_workers_is_refused(dask_of_any_size):
+    dask_of_any_size.have(0)
     told = "the Dask scheduler has no workers: start some with `dask worker`$"
-    with pytest.raises(UsageError, match=told), connected(dask.address, 1, [], []):
+    with pytest.raises(UsageError, match=told), connected(dask_of_any_size.address, 1, [], []):
         raise AssertionError("nobody is there")

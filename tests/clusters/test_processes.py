@@ -29,6 +29,13 @@ from touchfs.indexing import open_dataset
 QUERY = "planted-signature"
 
 
+@pytest.fixture
+def dask(dask_of_any_size):
+    """One worker is enough here."""
+    dask_of_any_size.have(1)
+    return dask_of_any_size
+
+
 def family(pid):
     """A process and all below it, whichever of their threads started them."""
     parents = {}
@@ -93,7 +100,7 @@ def test_tasks_that_end_while_they_are_cancelled(dask, caplog, monkeypatch):
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_tasks_are_drawn_ahead_of_the_workers_that_there_are(dask):
+def test_tasks_are_drawn_ahead_of_the_workers_that_there_are(dask_of_any_size):
     drawn = 0
 
     def tasks():
@@ -102,16 +109,16 @@ def test_tasks_are_drawn_ahead_of_the_workers_that_there_are(dask):
             drawn += 1
             yield number
 
-    dask.have(1)
-    with connected(dask.address, 1, [], []) as executor:
+    dask_of_any_size.have(1)
+    with connected(dask_of_any_size.address, 1, [], []) as executor:
         results = jobs.run(abs, tasks(), executor)
         next(results)
         assert drawn == 4
-        dask.start_worker()
+        dask_of_any_size.start_worker()
         wait_until(lambda: executor.tasks_ahead() == 8)
         ahead = [drawn - done for done, _ in zip(range(2, 22), results, strict=False)]
         assert 4 < max(ahead) <= 8
-        dask.kill(dask.processes[1])
+        dask_of_any_size.kill(dask_of_any_size.processes[1])
         wait_until(lambda: executor.tasks_ahead() == 4)
         results.close()
 
@@ -125,15 +132,15 @@ def table(tmp_path_factory):
 
 
 @pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.variant)])
-def test_decoders_end_with_their_worker(dask, table, tmp_path, end):
+def test_decoders_end_with_their_worker(dask_of_any_size, table, tmp_path, end):
     """A worker of Dask must have no children by `multiprocessing`. These are others, and none outlives it."""
     mp3 = io.BytesIO()
     soundfile.write(mp3, np.sin(np.arange(16000) / 9), 16000, format="MP3")
     write_tar(tmp_path / "set/0.tar", {f"{number}.mp3": mp3.getvalue() for number in range(3)})
-    dask.have(0)
-    worker = dask.start_nanny()
-    dask.wait()
-    there = ("--dask", dask.address)
+    dask_of_any_size.have(0)
+    worker = dask_of_any_size.start_nanny()
+    dask_of_any_size.wait()
+    there = ("--dask", dask_of_any_size.address)
     assert invoke("index", table, *there).exit_code == 0
     assert decoders(worker.pid) == []
     assert invoke("index", tmp_path / "set", "--full", *there).exit_code == 0
@@ -143,7 +150,7 @@ def test_decoders_end_with_their_worker(dask, table, tmp_path, end):
     found = decoders(worker.pid)
     assert found
     if end == "killed":
-        dask.kill(worker)
+        dask_of_any_size.kill(worker)
     else:
         worker.terminate()
         worker.wait()

@@ -24,6 +24,8 @@ T = TypeVar("T")
 _PRELOADED = ("__main__", "touchfs.cli.pool", "touchfs.indexing")
 # The name of a socket has at most 107 bytes. Python's are pymp-12345678/listener-12345678 in that directory.
 _TEMPORARY_MAX = 75
+# What the fork server imports, once for all its processes. Only NumPy starts threads, and it ends them before a fork.
+_PRELOADED = ["__main__", "touchfs.indexing.index_task"]
 
 
 @contextmanager
@@ -41,6 +43,7 @@ def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     forkserver.set_forkserver_preload(list(_PRELOADED))
     # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
     with interpreter.safe_path(), interpreter.deferred_signals():
+        forkserver.set_forkserver_preload(_PRELOADED)
         forkserver.ensure_running()
     pool = _ProcessPool(processes, _Context(), _follow_parent, (setting,))
     try:
