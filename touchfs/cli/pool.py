@@ -20,11 +20,10 @@ from touchfs.posix import interpreter
 from touchfs.posix.threads import start_thread
 
 T = TypeVar("T")
-# What the fork server imports, and so once for all processes; by itself each would take 0.15 s.
-_PRELOADED = ("__main__", "touchfs.cli.pool", "touchfs.indexing")
 # The name of a socket has at most 107 bytes. Python's are pymp-12345678/listener-12345678 in that directory.
 _TEMPORARY_MAX = 75
-# What the fork server imports, once for all its processes. Only NumPy starts threads, and it ends them before a fork.
+# What the fork server imports once for all processes: by itself each would take 0.15 s. Only NumPy starts threads, and it
+# ends them before a fork.
 _PRELOADED = ["__main__", "touchfs.indexing.index_task"]
 
 
@@ -40,7 +39,6 @@ def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
         )
         raise UsageError(message, path=gettempdir())
     setting = interpreter.user_setting()
-    forkserver.set_forkserver_preload(list(_PRELOADED))
     # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
     with interpreter.safe_path(), interpreter.deferred_signals():
         forkserver.set_forkserver_preload(_PRELOADED)
