@@ -12,7 +12,7 @@ from s3_server import environment
 def dask_of_any_size(tmp_path_factory):
     """A cluster whose workers a test starts or kills itself, each of which takes two seconds: `have` says how many."""
     place = tmp_path_factory.mktemp("cluster")
-    with cluster(place, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
+    with cluster(place, workers=0, dashboard=True, before=ELSEWHERE, **MODULES, **environment()) as made:
         yield made
 
 

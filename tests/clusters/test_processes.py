@@ -29,6 +29,13 @@ from touchfs.indexing import open_dataset
 QUERY = "planted-signature"
 
 
+@pytest.fixture
+def dask(dask_of_any_size):
+    """One worker is enough here."""
+    dask_of_any_size.have(1)
+    return dask_of_any_size
+
+
 def family(pid):
     """A process and all below it, whichever of their threads started them."""
     parents = {}

@@ -25,6 +25,13 @@ def tree(path):
 
 
 @pytest.fixture
+def dask(dask_of_any_size):
+    """One worker is enough here."""
+    dask_of_any_size.have(1)
+    return dask_of_any_size
+
+
+@pytest.fixture
 def run(tmp_path, monkeypatch):
     """A command that must succeed, in an empty directory, and what it prints."""
     monkeypatch.chdir(tmp_path)
