@@ -7,11 +7,13 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from machine import Machine
 from mounts import SPEECH, WAYS, WIDE, Mount, mounts_below, touchfs, ways
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
@@ -68,6 +70,13 @@ def mounted(request, zoo, tmp_path_factory) -> Iterator[Mount]:
     mount = Mount(tmp_path_factory.mktemp("mounted") / "mnt", zoo, *WAYS[request.param])
     yield mount
     mount.end()
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory) -> Iterator[Machine]:
+    """With the helper of mount(8)."""
+    with closing(Machine(tmp_path_factory.mktemp("machine"))) as machine:
+        yield machine
 
 
 @pytest.fixture(autouse=True)

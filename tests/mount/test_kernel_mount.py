@@ -237,7 +237,7 @@ def test_many_readers(tmp_path, data):
     names = list(expected)
 
     def read(seed: int) -> list[str]:
-        chosen = random.Random(seed).choices(names, k=200)
+        chosen = random.Random(seed).choices(names, k=60)
         return [name for name in chosen if read_anew(tmp_path / "kernel" / name) != expected[name][1]]
 
     with by_kernel(data, tmp_path / "kernel", "--audio-root", audio), ThreadPoolExecutor(32) as pool:
@@ -340,11 +340,10 @@ def test_no_extra_is_needed(tmp_path, data):
     def without(*words) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
 
-    for kernel in ("--kernel", "--kernel=auto"):
-        done = without("mount", kernel, data, tmp_path / "mnt")
-        assert (done.returncode, done.stderr, is_mounted(tmp_path / "mnt")) == (0, "", True)
-        assert without("status", tmp_path / "mnt").returncode == 0
-        assert (without("umount", tmp_path / "mnt").returncode, is_mounted(tmp_path / "mnt")) == (0, False)
+    done = without("mount", "--kernel=auto", data, tmp_path / "mnt")
+    assert (done.returncode, done.stderr, is_mounted(tmp_path / "mnt")) == (0, "", True)
+    assert without("status", tmp_path / "mnt").returncode == 0
+    assert (without("umount", tmp_path / "mnt").returncode, is_mounted(tmp_path / "mnt")) == (0, False)
     done = without("mount", "--kernel=auto", "--workers", "2", data, tmp_path / "mnt")
     assert done.returncode == 15
     said = done.stderr.splitlines()

@@ -103,7 +103,14 @@ def has_got(pid: int, number: int) -> bool:
     return not runs(pid) or bool(int(state_of(pid, "ShdPnd"), 16) >> number - 1 & 1)
 
 
-@pytest.mark.parametrize("options", [(), ("--indexing", "background"), ("--indexing", "touch"), ("--indexing", "wait")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--indexing", "touch"),
+        *(pytest.param(("--indexing", when), marks=pytest.mark.variant) for when in ("background", "wait")),
+    ],
+)
 def test_small_ones_are_there_at_the_first_look(mount, tmp_path, scratch, options):
     """As a script expects that goes on as soon as the mount is there."""
     (tmp_path / "data").mkdir()
@@ -192,9 +199,8 @@ def test_what_waits_counts_as_served(mount, source, scratch):
 
 def test_a_shard_that_comes(mount, source, scratch):
     """Is prepared too, after a reload that does not wait for it; and one that is damaged says so."""
+    assert touchfs("index", source).returncode == 0
     mounted = mount(source)
-    wait_until(lambda: len(names(mounted, "b")) == 50)
-    wait_until(lambda: not indexers(mounted))
     (source / "d.jsonl.gz").write_bytes(gzip.compress(LINES))
     (source / "e.jsonl.gz").write_bytes(gzip.compress(LINES)[:-1])
     assert touchfs("reload", mounted.path).returncode == 0
@@ -205,8 +211,8 @@ def test_a_shard_that_comes(mount, source, scratch):
 
 def test_a_shard_that_changes(mount, source, scratch):
     """What is there of the old one is never shown as the new one's."""
+    assert touchfs("index", source).returncode == 0
     mounted = mount(source)
-    wait_until(lambda: len(names(mounted, "b")) == 50)
     line = mounted.path / "shards" / "b" / "line-1.json"
     new = source.parent / "new"
     new.write_bytes(gzip.compress(LINES.replace(b"line-1", b"LINE-1")))
@@ -233,8 +239,8 @@ def test_no_room(mount, source, scratch):
 
 
 def test_what_a_mount_serves_is_not_evicted(mount, source, scratch):
+    assert touchfs("index", source).returncode == 0
     mounted = mount(source)
-    wait_until(lambda: names(mounted, "a") == ["a", "y.txt"] and len(names(mounted, "b")) == 50)
     other = source.parent / "other.jsonl.gz"
     other.write_bytes(gzip.compress(LINES))
     done = touchfs("index", other, "--scratch-size", len(LINES) + 1)

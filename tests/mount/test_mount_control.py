@@ -56,10 +56,10 @@ def test_the_state_store_forgets_what_is_closed(mount, speech, tmp_path):
 
     train = mounted.path / ".touchfs/iterators/train"
     train.mkdir()
-    for _ in range(300):
+    for _ in range(150):
         (train / "next").read_bytes()
     wait_until(lambda: opens() <= 128)
-    for _ in range(3):
+    for _ in range(2):
         assert touchfs("reload", mounted.path).returncode == 0
         (train / "next").read_bytes()
     wait_until(lambda: opens() <= 1)

@@ -6,12 +6,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command import INSTALLED, TOUCHFS
-from machine import Machine, run_on_machine
+from machine import run_on_machine
 from mounts import is_mounted, touchfs
 from touchfs_mount.messages.requests import Opcode
 from variants import with_variants
@@ -32,13 +31,6 @@ def place(tmp_path, speech):
     (tmp_path / "shards").symlink_to(speech)
     (tmp_path / "mnt").mkdir()
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory):
-    """With the helper."""
-    with closing(Machine(tmp_path_factory.mktemp("machine"))) as machine:
-        yield machine
 
 
 def output(run, place, script, *arguments):
@@ -69,13 +61,12 @@ def test_mount_takes_words_of_fstab_and_our_options(machine, place, kind):
     assert shown[-1].startswith("x,y/")
 
 
-def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(place):
+def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(machine, place):
     """The log is moved away, then the recipe of docs/operating.md runs, then a worker is killed, which is logged."""
     page = (Path(__file__).parent.parent.parent / "docs/operating.md").read_text()
     recipe = re.findall(r"^    postrotate\n(.*?)^    endscript$", page, re.MULTILINE | re.DOTALL)[0]
     script = f"""
         mkdir -p log old a b c d
-        touchfs setup helper > /dev/null
         touchfs mount shards a --log-file log/a
         touchfs shards b -o log_file={place}/log/b
         mount -t touchfs -o log_file={place}/log/c shards c
@@ -89,7 +80,7 @@ def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(place):
         umount a b c d
         ls log old
     """
-    assert output(run_on_machine, place, script).split()[-10:] == ["log:", *"abcd", "old:", *"abcd"]
+    assert output(machine.run, place, script).split()[-10:] == ["log:", *"abcd", "old:", *"abcd"]
 
 
 def test_doctor_knows_the_helper(place):
@@ -153,10 +144,9 @@ def test_the_exit_status_passes_through_mount(machine, place, kind):
     assert not is_mounted(place / "mnt")
 
 
-def test_flags_of_helpers(place):
+def test_flags_of_helpers(machine, place):
     """-f checks only; -n, -s, -v have no effect; -N mounts in another namespace, and nowhere else."""
     script = """
-        touchfs setup helper > /dev/null
         mount -f -n -s -v -t touchfs -o ro,workers=2 shards mnt
         mount.touchfs shards mnt -sfnv -t fuse.touchfs -o ro
         ! mount -f -t touchfs -o nonsense=1 shards mnt 2> /dev/null
@@ -167,12 +157,13 @@ def test_flags_of_helpers(place):
         inside='echo > inside; read end < end; findmnt -no FSTYPE mnt; umount mnt'
         unshare --mount --propagation private sh -c "$inside" 3>&- &
         while ! [ -e inside ]; do sleep 0.01; done
-        mount.touchfs shards mnt -N /proc/$!/ns/mnt
+        ln -s "$1" mount.touchfs  # it becomes a new process there
+        "$PWD/mount.touchfs" shards mnt -N /proc/$!/ns/mnt
         findmnt mnt || echo none
         echo >&3
         wait
     """
-    shown = output(run_on_machine, place, script).splitlines()
+    shown = output(machine.run, place, script, INSTALLED).splitlines()
     assert shown[0] == "none"
     assert " is mounted at " in shown[1]
     assert shown[2:] == ["none", "fuse.touchfs"]

@@ -88,7 +88,7 @@ def connections(tmp_path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "count", [10, pytest.param(30, marks=pytest.mark.variant), pytest.param(1000, marks=pytest.mark.soak)]
+    "count", [7, pytest.param(20, marks=pytest.mark.variant), pytest.param(1000, marks=pytest.mark.soak)]
 )
 def test_mounts_leave_nothing(speech, tmp_path, monkeypatch, connections, count):
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "TMPDIR"):

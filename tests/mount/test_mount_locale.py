@@ -9,6 +9,7 @@ import pytest
 from command import TOUCHFS
 from mounts import touchfs
 from tars import write_tar
+from variants import with_variants
 
 NAME = os.fsdecode("grüße\xff".encode("latin-1"))
 QUOTED = b"gr%FC%DFe%FF"
@@ -19,21 +20,21 @@ LOCALES = {
     "ISO-8859-1": {"LC_ALL": "en_US.ISO-8859-1", **PLAIN},
     "EUC-JP": {"LC_ALL": "ja_JP.EUC-JP", **PLAIN},
     "not there": {"LC_ALL": "xx_XX.none", **PLAIN},
-    "UTF-8": {"LC_ALL": "C.UTF-8"},
 }
 
 
 @pytest.fixture(scope="module")
 def locales(tmp_path_factory) -> Path:
+    """Locales of these codings. All else in them is that of POSIX, as any other language takes seconds to compile."""
     place = tmp_path_factory.mktemp("locales")
     for name in ("en_US.ISO-8859-1", "ja_JP.EUC-JP"):
-        language, _, charmap = name.partition(".")
-        subprocess.run(["localedef", "-i", language, "-f", charmap, place / name], check=False, capture_output=True)
+        command = ["localedef", "-i", "POSIX", "-f", name.partition(".")[2], place / name]
+        subprocess.run(command, check=False, capture_output=True)
         assert (place / name).is_dir()
     return place
 
 
-@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("locale", with_variants(LOCALES, lambda locale: locale in ("C", "ISO-8859-1")))
 def test_a_mount_and_commands(locale, locales, mount, tmp_path, monkeypatch):
     for name, value in {"LOCPATH": str(locales), **LOCALES[locale]}.items():
         monkeypatch.setenv(name, value)
@@ -53,7 +54,7 @@ def test_a_mount_and_commands(locale, locales, mount, tmp_path, monkeypatch):
     assert "grüße" in {json.loads((iterator / "next").read_bytes())["key"] for _ in range(2)}
     assert touchfs("status", "--stats", mounted.path).returncode == 0
     file = f"{tmp_path / 'shards'}:shards/a/grüße.json"
-    for command in (["stat", file], ["cat", file], ["ls", file], ["info", str(tmp_path / "shards")]):
+    for command in (["stat", file], ["cat", file], ["info", str(tmp_path / "shards")]):
         done = subprocess.run([TOUCHFS, *command], capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), (command, done)
         assert command[0] == "info" or "grüße".encode() in done.stdout or "ü".encode() in done.stdout

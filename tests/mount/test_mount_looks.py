@@ -58,14 +58,22 @@ def test_no_read_goes_on_with_another_text(mount, numbers, tmp_path, workers):
     """A byte at a time, while others step and workers are killed, so that each text is read through several of them."""
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers)
     train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
-    looking = [sys.executable, "-c", LOOKING, train.parent.parent, json.dumps([key(n) for n in range(COUNT)]), "5"]
+    looking = [
+        sys.executable,
+        "-S",
+        "-c",
+        LOOKING,
+        train.parent.parent,
+        json.dumps([key(n) for n in range(COUNT)]),
+        "3",
+    ]
     stepping = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do cat next > /dev/null || exit 1; i=$((i + 1)); done"]
 
     def start() -> list[subprocess.Popen[str]]:
         commands = (looking, looking, stepping)
         return [subprocess.Popen(command, cwd=train, stderr=subprocess.PIPE, text=True) for command in commands]
 
-    ended = kill_workers_while(start, mounted, 3, workers, least=6)
+    ended = kill_workers_while(start, mounted, 3, workers, least=4)
     assert {process.communicate()[1] for process in ended} == {""}
     assert {process.returncode for process in ended} == {0}
     assert mounted.info()["internal_errors"] == 0

@@ -13,7 +13,7 @@ from waiting import wait_until
 from touchfs.node import LazyIndexedManifestIterator
 from touchfs.source.remote.blocks import BLOCK
 
-FILES = {f"s{number:03}.bin": random.Random(number).randbytes(300_000) for number in range(60)}
+FILES = {f"s{number:03}.bin": random.Random(number).randbytes(300_000) for number in range(24)}
 # Of samples of unknown size no more are asked for at the first step: `iterators/prefetch.py` takes each for 8 MiB.
 STEPS = 5
 
@@ -53,7 +53,7 @@ def test_what_comes_next_is_here_before_it_is_read(mount, tar, tmp_path, workers
 def test_nothing_is_read_ahead_that_nobody_could_read(mount, tmp_path, monkeypatch):
     """Where the disk has no room: steps are made by another process than reads. Samples lie in two blocks each."""
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
-    size, count = 1 << 20, 100
+    size, count = 1 << 20, 40
     noise = random.Random(1).randbytes(size + count)
     files = {f"s{number:03}.bin": noise[number : number + size] for number in range(count)}
     with range_server() as server:

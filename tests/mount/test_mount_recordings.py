@@ -8,7 +8,8 @@ import random
 import subprocess
 import tarfile
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from recordings import decode_by_command, make
 from tars import add
 from variants import with_variants
 
+Decoded = Callable[[str], np.ndarray]
 SPANS = [(0.5, 1.5), (2.0, 4.25), (6.25, 9.0)]
 
 
@@ -67,18 +69,18 @@ def of_recordings(recordings: dict[str, Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def decoded(recordings: dict[str, Path]) -> dict[str, np.ndarray]:
-    """Each recording as the command decodes it to 16 bits."""
-    return {name: decode_by_command(path, CODINGS[name].channels) for name, path in recordings.items()}
+def decoded(recordings: dict[str, Path]) -> Decoded:
+    """A recording as the command decodes it to 16 bits."""
+    return cache(lambda name: decode_by_command(recordings[name], CODINGS[name].channels))
 
 
 def path_of(mount: Mount, name: str, number: int) -> Path:
     return mount.path / "segments/x" / name[0] / f"{number:04d}.wav"
 
 
-def expected(decoded: dict[str, np.ndarray], name: str, number: int) -> np.ndarray:
+def expected(decoded: Decoded, name: str, number: int) -> np.ndarray:
     first, end = (round(seconds * CODINGS[name].rate) for seconds in SPANS[number])
-    return decoded[name][first:end]
+    return decoded(name)[first:end]
 
 
 def run(*command: str | Path) -> bytes:

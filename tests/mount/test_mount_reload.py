@@ -42,7 +42,7 @@ def fail(error):
 expected = look()
 print(len(expected), flush=True)
 rounds = 0
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0.02)[0]:
     assert look() == expected
     rounds += 1
 print(rounds)
@@ -158,18 +158,17 @@ def test_a_shard_that_changes(mount, copied, way):
     ("way", "killing"),
     [
         pytest.param(way, killing, marks=[] if (way, killing) == ("two-workers", True) else [pytest.mark.variant])
-        for way in WAYS
-        for killing in (False, True)
+        for way, killing in (("two-workers", True), ("one-worker", False))
     ],
 )
 def test_readers_of_other_shards_notice_nothing(mount, copied, tmp_path, way, killing):
     mounted, dice = mount(copied, *WAYS[way]), random.Random(1)
     same = [mounted.path / view / shard for view in VIEWS for shard in ("000000000", "000000002")]
-    with reading(2, *same):
-        for number in range(5):
-            if number % 3 == 0:
+    with reading(1, *same):
+        for number in range(3):
+            if number == 0:
                 os.rename(copied / "000000001", tmp_path / "aside")
-            elif number % 3 == 1:
+            elif number == 1:
                 os.rename(tmp_path / "aside", copied / "000000001")
             else:
                 renew(copied / "000000001")
@@ -335,7 +334,7 @@ def test_reads_under_way_are_answered(tmp_path, more):
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [2, pytest.param(100, marks=pytest.mark.soak)])
 def test_nothing_grows(mount, copied, count):
     mounted = mount(copied, "--workers", 2)
 
@@ -366,11 +365,10 @@ def test_nothing_grows(mount, copied, count):
 @pytest.mark.parametrize(
     ("way", "delay"),
     [
-        *[("fusermount3", 0), ("SIGTERM", 0.02), ("fusermount3", 0.05)],
+        *[("fusermount3", 0), ("SIGTERM", 0.02)],
         *(
-            pytest.param(way, delay, marks=pytest.mark.variant)
-            for way in ("SIGTERM", "fusermount3")
-            for delay in (0.01, 0.03, 0.1)
+            pytest.param(*each, marks=pytest.mark.variant)
+            for each in (("fusermount3", 0.05), ("SIGTERM", 0.03), ("SIGTERM", 0.1))
         ),
     ],
 )

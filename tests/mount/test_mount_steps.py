@@ -122,12 +122,12 @@ def test_a_process_that_is_killed_between_open_and_read(mount, numbers, tmp_path
     mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
     train = make_iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
-    for number in range(12):
+    for number in range(6):
         for _ in range(2):
             assert said(train, "next") == f"{next(wanted)}\n"
         with open(train / "next", "rb", 0) as opened:
             (control,) = wait_until(mounted.control)
-            time.sleep(0.00002 * number)
+            time.sleep(0.00004 * number)
             os.kill(control, signal.SIGKILL)
             if number % 2:
                 assert opened.read().decode() == f"{next(wanted)}\n"

@@ -40,12 +40,10 @@ def wide() -> pa.Table:
 @pytest.mark.parametrize(
     ("write", "form"),
     [
-        (write_arrow, "file"),
         (write_arrow, "file-zstd"),
         (write_parquet, "snappy"),
-        (write_parquet, "plain"),
         pytest.param(write_arrow, "stream", marks=pytest.mark.variant),
-        pytest.param(write_parquet, "zstd", marks=pytest.mark.variant),
+        pytest.param(write_parquet, "plain", marks=pytest.mark.variant),
     ],
 )
 def test_rows_are_directories_of_files(mount, tmp_path, write, form):
@@ -130,7 +128,7 @@ def test_layout_and_key_are_options(mount, tmp_path):
     assert sorted(os.listdir(top / "shards" / "t")) == list("abcdefg")
 
 
-BY_LABEL = {("flat", "file"), ("flat", "cache"), ("nested", "hf"), ("flat", "parquet"), ("nested", "parquet")}
+BY_LABEL = {("flat", "file"), ("flat", "cache"), ("nested", "hf"), ("nested", "parquet")}
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ MUXED = {
 }
 
 
-@pytest.mark.parametrize("distance", [5, pytest.param(1, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("distance", [5, pytest.param(2, marks=pytest.mark.variant)])
 def test_save_points_go_on_alike_in_a_fresh_mount(mount, dozen, tmp_path, distance):
     first = iterator(mount(dozen, "--state-dir", tmp_path / "state"), MUXED)
     points, told, ends = [said(first, "token")], [], 0
@@ -113,7 +113,7 @@ def keys(graph: Any) -> Iterator[str]:
         yield ""
 
 
-@pytest.mark.parametrize("distance", [5, pytest.param(1, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("distance", [5, pytest.param(2, marks=pytest.mark.variant)])
 def test_tokens_are_the_states_of_python_both_ways(mount, dozen, tmp_path, distance):
     """At every position, or at some of each graph, which for all graphs are every one."""
     mounted = mount(dozen, "--state-dir", tmp_path / "state")
@@ -272,7 +272,7 @@ ODD = {
 
 
 class TestWrites:
-    @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.variant)])
+    @pytest.mark.parametrize("count", [12, pytest.param(120, marks=pytest.mark.variant)])
     def test_what_is_no_value_for_a_file_is_refused_and_changes_nothing(self, hostile, count):
         start = everything(hostile)
 
@@ -288,7 +288,7 @@ class TestWrites:
 
         check()
 
-    @pytest.mark.parametrize("cuts", [15, pytest.param(1000, marks=pytest.mark.variant)])
+    @pytest.mark.parametrize("cuts", [15, pytest.param(150, marks=pytest.mark.variant)])
     @pytest.mark.parametrize("file", WRITABLE)
     def test_what_is_right_is_taken_in_two_pieces_cut_anywhere(self, hostile, file, cuts):
         start = everything(hostile)

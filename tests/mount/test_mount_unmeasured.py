@@ -91,7 +91,7 @@ def test_copies_are_complete(mount, tar, recordings, tmp_path, workers):
     tools = {
         "cp": ["cp", "-r"],
         "rsync": ["rsync", "-r"],
-        "python": [sys.executable, "-c", "import shutil, sys; shutil.copytree(*sys.argv[1:])"],
+        "python": [sys.executable, "-S", "-c", "import shutil, sys; shutil.copytree(*sys.argv[1:])"],
     }
     for tool, command in tools.items():
         mounted, target = mount(tar, "--workers", workers, name=f"mnt-{tool}"), tmp_path / tool

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from touchfs.posix.mounts import Mount
 
 _POLL_SECONDS = 0.05
+# Each look starts a process, so it looks less often when it has waited for long: after so much of that time.
+_LOOKING_PART = 4
 
 
 @click.command("reload", context_settings={"show_default": True})
@@ -44,7 +46,8 @@ def command(mountpoint: str, wait_seconds: float) -> None:
     mounted = whole_at(path)
     before = info = _info(path)
     _send_sighup(mounted, before["pid"])
-    deadline = time.monotonic() + wait_seconds
+    begun = time.monotonic()
+    deadline = begun + wait_seconds
     # A reload that began earlier may have missed the latest changes, so wait for one that began after the signal.
     while info["reloads_ended"] <= before["reloads_begun"]:
         if time.monotonic() > deadline:
@@ -53,7 +56,7 @@ def command(mountpoint: str, wait_seconds: float) -> None:
         if is_stopped(before["pid"]):
             message = f"its process {before['pid']} is stopped: let it go on with kill -CONT {before['pid']}"
             raise MountError(message, path=path)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(max(_POLL_SECONDS, (time.monotonic() - begun) / _LOOKING_PART))
         # A mount that is busy with the reload may take its time; not one that did not answer before.
         info = _info(path, max(0.0, deadline - time.monotonic()))
     if info["reload_error"] is not None:
