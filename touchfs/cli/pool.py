@@ -22,8 +22,8 @@ from touchfs.posix.threads import start_thread
 T = TypeVar("T")
 # The name of a socket has at most 107 bytes. Python's are pymp-12345678/listener-12345678 in that directory.
 _TEMPORARY_MAX = 75
-# What the fork server imports once for all processes: by itself each would take 0.15 s. Only NumPy starts threads, and it
-# ends them before a fork.
+# What the fork server imports once for all processes: by itself each would take 0.15 s. Only NumPy starts threads, and
+# it ends them before a fork.
 _PRELOADED = ["__main__", "touchfs.indexing.index_task"]
 
 
