@@ -111,7 +111,7 @@ def test_one_that_cannot_go_on_does_not_hide_the_others(touchfs, tmp_path):
     heading, *told = done.stdout.decode().splitlines()
     assert heading == HEADING
     assert [told[0], told[2]] == ["a\t0\t0\t3", "c\t0\t0\t3"]
-    assert told[1].startswith("b\t?\t?\t?\tthe dataset has changed since: ")
+    assert told[1].startswith("b\t?\t?\t?\tthe dataset has changed since")
     assert (done.returncode, done.stderr.count(b"1 iterator cannot continue")) == (1, 1)
 
 

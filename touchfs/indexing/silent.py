@@ -21,7 +21,6 @@ from touchfs.core.errors import SourceError, TouchfsError
 from touchfs.core.location import Location
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
-from touchfs.posix.helper_process import HelperEndedError, HelperProcess, answer_calls
 from touchfs.posix.threads import start_thread
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.find import directory_kind, walk
@@ -81,6 +80,9 @@ def answers_in_time(paths: Iterable[str], seconds: float, ask: Callable[[str], T
 
     A process of its own asks. Raises SourceError if there is none.
     """
+    # Which imports what starts processes, and `ls` has no use for.
+    from touchfs.posix.helper_process import HelperEndedError, HelperProcess
+
     if not (asked := list(dict.fromkeys(paths))):
         return {}
     try:
@@ -112,6 +114,8 @@ def serve(seconds: float, ask: Callable[[str], T]) -> Callable[[Sequence[str]], 
 
 def main() -> None:
     """The entry point of the process."""
+    from touchfs.posix.helper_process import answer_calls
+
     # It may be there for long: nobody who reads what the command prints must wait for its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     answer_calls(serve)
