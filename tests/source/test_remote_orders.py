@@ -82,6 +82,10 @@ def test_prefetching_beyond_the_cache_asks_for_no_more(
     far: RangeServer, samples: DatasetSamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of thousands of samples would push each other out of it: with exact ranges, four times the requests."""
+    held = len(samples) * SIZE // 2  # a window, a quarter of the cache, and a block for each thread fit into it
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(held))
+    monkeypatch.setattr(KEPT, "_memory", BoundedCache(held, len))
+    monkeypatch.setattr(TURNOVER, "_memory", held)
     asked, moved = [], []
     for ahead in (16, 4000):
         monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / str(ahead)))
