@@ -126,11 +126,12 @@ def test_what_a_process_is_born_with(shards, tmp_path, script):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.variant)])
 def test_a_signal(shards, number):
+    """It comes to the command when the launcher has been told which one that is, so the command does not end before."""
     ends = []
     for program in (INSTALLED, TOUCHFS):
-        command = [program, "iterate", shards, "--format", "tar"]
+        command = [program, "iterate", shards, "--format", "tar", "--repeat", "100000"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            process.stdout.read(1)  # the rest fills the pipe
+            process.stdout.read(1)
             process.send_signal(number)
             _, told = process.communicate(timeout=60)
             ends.append((process.returncode, told))
