@@ -73,7 +73,7 @@ class StoredItem:
 
 
 class _FoundData(NamedTuple):
-    """What is found of data: their absolute path without links, and whether nothing is there."""
+    """The absolute path of data without links, and whether they no longer exist."""
 
     resolved: str
     is_gone: bool

@@ -25,6 +25,7 @@ from damage import flip_byte
 from image_trees import random_tar
 from mounts import Mount, is_mounted, read_anew, reader_of, touchfs
 from tars import write_tar
+from touchfs_mount.mounting.status import list_mounts
 from touchfs_mount.mountpoints.kernel_check import check_kernel
 
 from touchfs import open as open_samples
@@ -226,6 +227,15 @@ def test_a_recording_that_changes_is_told(tmp_path, how):
         assert touchfs("index", "--force", "--audio-root", audio, named).returncode == 0
         with by_kernel(named, tmp_path / "mnt", "--audio-root", audio) as mounted:
             assert read_anew(next(mounted.glob("shards/*/*9.mp3"))) == b"c" * 200_001
+
+
+def test_where_no_process_can_look_at_its_tars_it_is_not_asked(tmp_path, data, monkeypatch):
+    """The status of the other mounts is told nevertheless."""
+    with by_kernel(data, tmp_path / "mnt") as mounted:
+        (before,) = list_mounts(str(mounted))
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+        (told,) = list_mounts(str(mounted))
+    assert (before.health, told.health, told.image) == ("answers", "not asked", before.image)
 
 
 def test_many_readers(tmp_path, data):

@@ -99,7 +99,7 @@ def _one(shard: OpenShard, ordinal: int, number: int) -> Sequence[ShownSegment]:
 
 
 def _fields(shard: OpenShard, table: Table, row: int) -> dict[str, Any]:
-    """What the JSON of a segment has, by the row of that."""
+    """The fields of a segment's JSON file, which is at this row; {} if it cannot be read."""
     with suppress(TouchfsError, ValueError, RecursionError):
         fields = parse_json(shard.read(table, row))
         if isinstance(fields, dict):

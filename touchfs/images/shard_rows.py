@@ -100,8 +100,8 @@ def shard_rows(
 
 
 def _copies(device_sizes: Numbers, whole: Numbers, first: int) -> tuple[Copies, Numbers, int]:
-    """What of whole files has to be copied, the block of the image in which each copy begins, and the block after
-    them.
+    """The ends of whole files to copy, the block of the image in which each copy begins, and the first block after all
+    copies.
     """
     copied = copied_sizes(device_sizes[whole])
     devices, copied = whole[copied > 0], copied[copied > 0]

@@ -76,9 +76,9 @@ def silent_paths(paths: Iterable[str], seconds: float, access: Callable[[str], o
 
 
 def answers_in_time(paths: Iterable[str], seconds: float, ask: Callable[[str], T]) -> dict[str, T]:
-    """What `ask`, a function of a module, answers of each path. Silent paths are left out.
+    """Call `ask`, a function of a module, with each path, and return its answers. Silent paths are left out.
 
-    A process of its own asks. Raises SourceError if there is none.
+    Another process calls it. Raises SourceError if none can be started.
     """
     # Which imports what starts processes, and `ls` has no use for.
     from touchfs.posix.helper_process import HelperEndedError, HelperProcess

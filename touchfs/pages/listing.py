@@ -300,5 +300,5 @@ def _named(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def spelled_value(value: Any) -> str:
-    """A value of JSON: a text as it is, all else as JSON."""
+    """Show a value of JSON: a string without quotes, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from touchfs.core.errors import FormatError, MountError
+from touchfs.core.errors import FormatError, MountError, SourceError
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.threads import run_at_once
 from touchfs_mount.mountpoints import control_place, image_records
@@ -201,9 +201,12 @@ def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
 
 
 def _image_status(mounted: Mount, record: ImageRecord) -> MountStatus:
-    changed, silent = record.look()
-    info = {"since": record.since, "shards": record.shards, "files": record.files, "changed": changed}
-    health = "changed" if changed else "tars do not answer" if silent else "answers"
+    info: dict[str, Any] = {"since": record.since, "shards": record.shards, "files": record.files, "changed": []}
+    try:
+        info["changed"], silent = record.look()
+        health = "changed" if info["changed"] else "tars do not answer" if silent else "answers"
+    except SourceError:
+        health = "not asked"
     return MountStatus(mounted.point, record.source, health, _read_ahead(mounted.device), info=info, image=record.image)
 
 

@@ -46,7 +46,7 @@ class ImageRecord:
 
     def look(self) -> tuple[list[str], list[str]]:
         """The paths of tars that are not what they were, whose bytes may be wrong or missing; and those on a file
-        system that does not answer.
+        system that does not answer. Raises SourceError if no process can be started to look at them.
         """
         found = answers_in_time((path for path, *_ in self.devices), _PATIENCE_SECONDS, _fingerprint)
         changed = []
