@@ -1,4 +1,7 @@
-"""A file system that calls itself touchfs: its `user.touchfs.info` is the text on stdin. Arguments: the mount point."""
+"""A file system that calls itself touchfs: its `user.touchfs.info` is the text on stdin.
+
+Arguments: the mount point, its source and its kind.
+"""
 
 import os
 import stat
@@ -7,6 +10,7 @@ import sys
 import pyfuse3
 import trio
 
+POINT, SOURCE, KIND = sys.argv[1:]
 TEXT = sys.stdin.buffer.read()
 ROOT = pyfuse3.ROOT_INODE
 
@@ -23,6 +27,6 @@ class Planted(pyfuse3.Operations):
         return TEXT
 
 
-pyfuse3.init(Planted(), sys.argv[1], {*pyfuse3.default_options, "fsname=planted", "subtype=touchfs"})
+pyfuse3.init(Planted(), POINT, {*pyfuse3.default_options, f"fsname={SOURCE}", f"subtype={KIND}"})
 os.close(1)  # it is mounted
 trio.run(pyfuse3.main)

@@ -16,7 +16,7 @@ from mounts import Mount, is_mounted, touchfs
 from processes import runs
 from touchfs_mount.mounting.status import read_control_file
 from touchfs_mount.mountpoints import control_place
-from touchfs_mount.mountpoints.mountpoint import mounted_at
+from touchfs_mount.mountpoints.mountpoint import is_dead, mounted_at, unmount
 from waiting import wait_until
 
 from touchfs.core.errors import MountError
@@ -87,10 +87,10 @@ def test_a_dead_mount_whose_control_mount_has_just_been_removed(mount, speech, m
     """By a mount of somebody else, which removes those of the dead."""
     mounted = mount(speech)
     mounted.crash()
-    control = control_place.find(mounted_at(str(mounted.path)))
+    (control,) = control_place.found(mounted_at(str(mounted.path)))
     subprocess.run(["umount", "--lazy", control.point], check=True)
     os.rmdir(control.point)
-    monkeypatch.setattr(control_place, "find", lambda mounted: control)
+    monkeypatch.setattr(control_place, "found", lambda mounted: [control])
     with pytest.raises(MountError, match="dead: its daemon is gone"):
         read_control_file(str(mounted.path), "stats")
     assert touchfs("umount", "--lazy", mounted.path).returncode == 0
@@ -178,23 +178,28 @@ def test_the_mount_of_another_user_is_named_and_is_no_problem(speech):
 
 
 @pytest.fixture
-def planted(tmp_path):
-    """Mounts a file system that calls itself touchfs and has this text as its info."""
+def plant(tmp_path):
+    """Mounts a file system that calls itself touchfs and has this text as its info. Gives its place and process."""
     with ExitStack() as until_unmounted:
 
-        def mount_it(text: str) -> Path:
+        def mount_it(text: str, source: str = "planted", kind: str = "touchfs") -> tuple[Path, subprocess.Popen]:
             point = Path(tempfile.mkdtemp(dir=tmp_path))
-            command = [sys.executable, Path(__file__).with_name("planted_info.py"), point]
+            command = [sys.executable, Path(__file__).with_name("planted_info.py"), point, source, kind]
             started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             until_unmounted.enter_context(started)
-            until_unmounted.callback(subprocess.run, ["fusermount3", "-u", "-z", point], check=True)
+            until_unmounted.callback(lambda: is_mounted(point) and unmount(str(point), lazy=True))
             started.stdin.write(text.encode())
             started.stdin.close()
             assert started.stdout.read() == b""
             assert is_mounted(point)
-            return point
+            return point, started
 
         yield mount_it
+
+
+@pytest.fixture
+def planted(plant):
+    return lambda text: plant(text)[0]
 
 
 @pytest.mark.parametrize(
@@ -213,6 +218,20 @@ def test_an_info_that_touchfs_does_not_write_is_named(planted, text):
     assert f"{point}" in touchfs("doctor").stdout
     done = touchfs("reload", point)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--control", "none")])
+def test_a_dead_control_mount_of_one_that_had_the_number_before(mount, speech, plant, options):
+    """A mount gets the lowest number of a device that is free; a control mount tells whose it is by that."""
+    mounted = mount(speech, *options)
+    left, process = plant("", source=mounted_at(str(mounted.path)).device, kind=control_place.KIND)
+    process.kill()
+    process.wait()
+    assert is_dead(str(left))
+    found, status = status_of(mounted.path)
+    assert (found["health"], status) == ("answers", 0)
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert not is_mounted(left)
 
 
 def test_no_info_has_another_process_signalled(mount, speech, planted):

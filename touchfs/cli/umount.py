@@ -56,11 +56,10 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
-        control = control_place.find(mounted)
+        controls = control_place.found(mounted)
         if abort:
-            if control is not None:  # it ends with the other one
-                abort_requests(control)
-            abort_requests(mounted)
+            for each in (*controls, mounted):  # they end together
+                abort_requests(each)
         # Programs keep their open files in an aborted mount: it would be busy.
         if lazy or abort:
             unmount(path, lazy=True)
@@ -71,7 +70,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
             message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
             log.warning(message, path)
-        if control is not None:
+        for control in controls:
             control_place.clean_after(control)
 
 

@@ -27,20 +27,24 @@ from touchfs_mount.mountpoints.mountpoint import FILE_SYSTEM, mounted_at
 # A worker that is slow, or that was just killed, answers within this time, also on a busy machine.
 ANSWER_SECONDS = 5.0
 # Prints a control file, or of a mount without a control mount the extended attribute of its root; or exits with the
-# number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe. The
-# control mount of a dead one is removed by the next mount of any user: so it may be gone by now.
+# number of the error. Another user's mount might send bytes without end, have links that lead elsewhere, or a pipe. A
+# dead control mount may be of a mount that had the device's number before, or be gone by now: any mount removes it.
 _READER = """
-import os, sys
-point, control, name = sys.argv[1:]
+import errno, os, sys
+name, point, *controls = sys.argv[1:]
 try:
     os.lstat(point)
-    try:
-        where = os.open(control, os.O_PATH | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        text = os.getxattr(point, f"user.touchfs.{name}", follow_symlinks=False)
+    for control in controls:
+        try:
+            where = os.open(control, os.O_PATH | os.O_NOFOLLOW)
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+            text = open(file, "rb").read(1 << 26)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTCONN, errno.ECONNABORTED):
+                raise
     else:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
-        text = open(file, "rb").read(1 << 26)
+        text = os.getxattr(point, f"user.touchfs.{name}", follow_symlinks=False)
     sys.stdout.buffer.write(text)
 except OSError as error:
     sys.exit(error.errno)
@@ -148,9 +152,8 @@ def other_owner(mounted: Mount) -> str | None:
 
 def _ask(mounted: Mount, name: str) -> subprocess.Popen[bytes] | int:
     """The process that asks; the number of the error if none can be started, as where Python is closed to this user."""
-    control = control_place.find(mounted)
-    where = "" if control is None else control.point
-    command = [sys.executable, "-I", "-S", "-c", _READER, mounted.point, where, name]
+    controls = [each.point for each in control_place.found(mounted)]
+    command = [sys.executable, "-I", "-S", "-c", _READER, name, mounted.point, *controls]
     nowhere = subprocess.DEVNULL
     try:
         return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)

@@ -123,12 +123,13 @@ def clean_after(control: Mount) -> None:
             os.rmdir(control.point)
 
 
-def find(mounted: Mount) -> Mount | None:
-    """The control mount of a mount, which names its device and is of the same user.
+def found(mounted: Mount) -> list[Mount]:
+    """The control mount of a mount, which names its device and is of the same user; and dead ones that a mount which
+    had the device's number before has left.
 
-    It is not found by the link `.touchfs`, which the user who mounts may let lead anywhere.
+    They are not found by the link `.touchfs`, which the user who mounts may let lead anywhere.
     """
-    return next((each for each in mounts() if _is_control_of(each, mounted)), None)
+    return [each for each in mounts() if _is_control_of(each, mounted)]
 
 
 def _is_control_of(each: Mount, mounted: Mount) -> bool:
