@@ -82,9 +82,10 @@ def remove(device: str) -> None:
 
 def clean() -> None:
     """Remove the records of mounts that have ended in this mount namespace or with another one."""
-    there = {each.device for each in mounts() if each.kind == KIND}
     with suppress(OSError):
-        for name in os.listdir(_DIRECTORY):
+        names = os.listdir(_DIRECTORY)
+        there = {each.device for each in mounts() if each.kind == KIND}  # after: a record is written by what is mounted
+        for name in names:
             if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in there:
                 os.unlink(os.path.join(_DIRECTORY, name))
 
