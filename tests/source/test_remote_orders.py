@@ -21,6 +21,7 @@ from touchfs.indexing import open_dataset
 from touchfs.node import LazyIndexedManifestIterator, LazyPrefetcher
 from touchfs.posix.bounded_cache import BoundedCache
 from touchfs.source.counts import COUNTS, share
+from touchfs.source.remote import read_ahead
 from touchfs.source.remote.kept import KEPT, TURNOVER
 from touchfs.source.scratch import turnover
 
@@ -55,6 +56,7 @@ def samples(
     held = len(samples) * SIZE // 4
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(held))
     monkeypatch.setattr(KEPT, "_memory", BoundedCache(held, len))
+    monkeypatch.setattr(read_ahead, "AHEAD_MAX", held // 2)  # what it is of the memory itself
     monkeypatch.setattr(TURNOVER, "_memory", held)
     monkeypatch.setattr(turnover, "_LEAST_BLOCKS", 4)
     KEPT.forget()
