@@ -182,7 +182,7 @@ def test_a_dataset_is_facts_and_bars(text, things):
 def test_a_choice_of_samples_is_counted_alone(here, text, touchfs, things):
     lines = text("show", things, "--where", "key == 'a'").splitlines()
     assert lines[1].startswith("1 of 5 samples · 1.000 s · 2 segments · 31.") and lines[2] == "where key == 'a'"
-    assert next(line for line in lines if line.startswith("wav ")).endswith("1 · 31.3 KiB")
+    assert next(line for line in lines if line.startswith("wav  ")).endswith("1 · 31.3 KiB")
     assert lines[-2].split() == ["key", "duration", "text"] and lines[-1].startswith("a ")
     assert text("show", f"{things}:shards/things", "--take", "2").splitlines()[2] == "the first 2"
     text("show", things, "-o", "chosen.html", "--where", "size.png exists")

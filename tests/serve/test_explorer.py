@@ -99,9 +99,10 @@ def test_bars_lead_to_what_they_count(served):
         found = values(served, "/" + bar["href"].removeprefix("./"))
         filter_, _, count = bar["aria-label"].rpartition(": ")
         assert (found["where"], len(found["rows"])) == (filter_, int(count))
-    for link in parsed.all("a"):
-        if "where=" in link["href"]:
-            assert values(served, "/" + link["href"].removeprefix("./"))["rows"], link
+    links = [link for link in parsed.all("a") if "where=" in link["href"]]
+    assert any("where=coding" in link["href"] for link in links)
+    for link in links:
+        assert values(served, "/" + link["href"].removeprefix("./"))["rows"], link
 
 
 def test_what_is_not_indexed_is_not_counted(tmp_path, monkeypatch):

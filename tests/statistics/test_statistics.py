@@ -55,6 +55,8 @@ def test_catalogs_say_what_a_slow_count_does(source):
     assert found.samples == len(samples) == 18
     assert (found.durations.count, found.durations.total) == (len(durations), sum(durations))
     assert (found.durations.least, found.durations.most) == (min(durations), max(durations))
+    recorded = [(each.coding, each.rate, each.channels) for each in samples if each.coding]
+    assert found.recordings.counts == Counter(recorded) and len(found.recordings.counts) == 4
     segments = touchfs.open(f"{source}").segments()
     lengths = [int(each.duration * TICKS + 1e-6) for each in segments if each.known_duration is not None]
     assert (found.segment_lengths.count, found.segment_lengths.total) == (len(lengths), sum(lengths))

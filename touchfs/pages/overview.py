@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from touchfs.core.errors import TouchfsError
 from touchfs.core.progress import Progress, unshown
 from touchfs.dataset import Dataset, IndexedShards, counted
+from touchfs.dataset.recordings.recording_formats import RecordingFormat, RecordingFormats
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.shard import Shard
@@ -186,6 +187,7 @@ class Overview:
         yield from _number_card("Duration", catalogs.durations, "s", TICKS, "duration")
         yield from _number_card("Segment length", catalogs.segment_lengths, "s", TICKS, "duration", "segments")
         yield from _number_card("Segments of a recording", catalogs.segments, "segments", fact="segments")
+        yield from _recordings_card(catalogs.recordings)
         yield from _number_card("Text", texts.lengths, "characters", fact="characters")
         yield from _number_card("Speed", texts.speeds, "characters a second", SPEED_STEPS)
         yield from _files_card(catalogs.files)
@@ -301,6 +303,24 @@ def _numbers_card(title: str, numbers: NDArray[np.float64]) -> HistogramCard:
     words = f"median {middle:.3g}, from {low:.3g} to {numbers.max():.3g}"
     filters = _ranges(spell_field((title,)), edges[:-1].tolist())
     return HistogramCard(title, words, counts.tolist(), (f"{low:.3g}", f"≥ {high:.3g}"), filters)
+
+
+def _recordings_card(recordings: RecordingFormats) -> Iterator[Bars]:
+    total, listed = recordings.count, recordings.counts.most_common(_VALUES)
+    if total:
+        values = [(_format_words(each), count, f"{100 * count / total:.1f} %") for each, count in listed]
+        filters = [_is_format(each) if each.rate and each.channels else "" for each, _ in listed]
+        yield Bars("Recordings", counted(len(recordings.counts), "format"), values, filters)
+
+
+def _is_format(recording: RecordingFormat) -> str:
+    return " and ".join(f"{name} == {json.dumps(value)}" for name, value in recording._asdict().items())
+
+
+def _format_words(recording: RecordingFormat) -> str:
+    rate = "rate not known yet" if recording.rate is None else f"{recording.rate:,} Hz"
+    channels = {None: "", 1: "mono", 2: "stereo"}.get(recording.channels, f"{recording.channels} channels")
+    return " · ".join(filter(None, [recording.coding, rate, channels]))
 
 
 def _files_card(counted_files: dict[str, tuple[int, int]]) -> Iterator[Bars]:

@@ -1,4 +1,4 @@
-"""Statistics of a shard by its catalog: lengths of recordings and segments, sizes of files. One pass over its columns.
+"""Statistics of a shard by its catalog: recordings, lengths of these and of segments, sizes of files.
 
 Durations are in ticks of 1/1024 s, so bars of a width that is a power of two are parts of a second. Recordings whose
 length no catalog has are counted as unknown.
@@ -17,7 +17,7 @@ from touchfs.catalog.catalog import Catalog, FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.core.errors import FormatError
-from touchfs.dataset.recordings.recording_formats import extensions_of_rows
+from touchfs.dataset.recordings.recording_formats import RecordingFormat, RecordingFormats, extensions_of_rows
 from touchfs.form.recordings import Pcm
 from touchfs.registry.forms import parse_form
 from touchfs.statistics.buckets import LARGEST, Histogram
@@ -30,11 +30,12 @@ _UNKNOWN = -1
 
 @dataclass(slots=True)
 class CatalogStatistics:
-    """Statistics of some shards. `durations` and `segment_lengths` are in ticks, `segments` are those of each sample
-    that has any, `files` the number and the bytes of files by extension.
+    """Statistics of some shards: their recordings by format. `durations` and `segment_lengths` are in ticks, `segments`
+    are those of each sample that has any, `files` the number and the bytes of files by extension.
     """
 
     samples: int = 0
+    recordings: RecordingFormats = field(default_factory=RecordingFormats)
     durations: Histogram = field(default_factory=Histogram)
     segment_lengths: Histogram = field(default_factory=Histogram)
     segments: Histogram = field(default_factory=Histogram)
@@ -46,6 +47,7 @@ class CatalogStatistics:
         found, table = cls(catalog.facts.samples if ordinals is None else len(ordinals)), catalog.tables["shards"]
         try:
             rows = _rows(table, ordinals)
+            found.recordings.add(table, catalog.kinds, rows)
             found.durations.add(_firsts(table, _ticks(table, catalog.kinds, rows)))
             found._count_files(table, rows)
             if (segments := catalog.tables.get("segments")) is not None:
@@ -71,6 +73,7 @@ class CatalogStatistics:
     def merge(self, other: CatalogStatistics) -> None:
         """Add those of other shards."""
         self.samples += other.samples
+        self.recordings.counts.update(other.recordings.counts)
         self.durations.merge(other.durations)
         self.segment_lengths.merge(other.segment_lengths)
         self.segments.merge(other.segments)
@@ -81,6 +84,7 @@ class CatalogStatistics:
         """As JSON, for `from_json`."""
         return {
             "samples": self.samples,
+            "recordings": [[*each, count] for each, count in self.recordings.counts.items()],
             "durations": self.durations.to_json(),
             "segment_lengths": self.segment_lengths.to_json(),
             "segments": self.segments.to_json(),
@@ -92,8 +96,12 @@ class CatalogStatistics:
         """What `to_json` returned. Raises ValueError, TypeError or KeyError for anything else."""
         histograms = [Histogram.from_json(value[name]) for name in ("durations", "segment_lengths", "segments")]
         files = {str(name): (int(count), int(size)) for name, count, size in value["files"]}
+        recordings = RecordingFormats()
+        for coding, rate, channels, count in value["recordings"]:
+            numbers = (None if each is None else int(each) for each in (rate, channels))
+            recordings.counts[RecordingFormat(str(coding), *numbers)] += int(count)
         durations, lengths, segments = histograms
-        return cls(int(value["samples"]), durations, lengths, segments, files)
+        return cls(int(value["samples"]), recordings, durations, lengths, segments, files)
 
 
 def _rows(table: Table, ordinals: NDArray[np.int64] | None) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from touchfs.dataset.shard import Shard
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.statistics.catalogs import CatalogStatistics
 
-_VERSION = 1
+_VERSION = 2
 _MOST_BYTES = 1 << 20
 
 

@@ -6,13 +6,14 @@ A catalog has the rate and the channels of recordings whose length it knows. Oth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.catalog import Catalog, FileKind
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import Table
 from touchfs.core.errors import FormatError
@@ -23,19 +24,46 @@ from touchfs.registry.forms import parse_form
 
 # Rows whose names are compared at once, which takes some 30 bytes each.
 _BLOCK = 1 << 16
+T = TypeVar("T")
+
+
+class RecordingFormat(NamedTuple):
+    """The coding of a recording, which is the extension of its file, such as `flac`; its rate in Hz and its number of
+    channels, None where they are unknown.
+    """
+
+    coding: str
+    rate: int | None
+    channels: int | None
 
 
 @dataclass(slots=True)
 class RecordingFormats:
-    """The number of recordings of each rate in Hz, number of channels, and coding. None stands for unknown ones.
+    """The number of recordings of each format. A sample may have several recordings."""
 
-    A coding is the extension of the file, such as `flac`. A sample may have several recordings.
-    """
+    counts: Counter[RecordingFormat] = field(default_factory=Counter)
 
-    count: int = 0
-    rates: Counter[int | None] = field(default_factory=Counter)
-    channels: Counter[int | None] = field(default_factory=Counter)
-    codings: Counter[str] = field(default_factory=Counter)
+    @property
+    def count(self) -> int:
+        return self.counts.total()
+
+    @property
+    def rates(self) -> Counter[int | None]:
+        return self._by(lambda each: each.rate)
+
+    @property
+    def channels(self) -> Counter[int | None]:
+        return self._by(lambda each: each.channels)
+
+    @property
+    def codings(self) -> Counter[str]:
+        return self._by(lambda each: each.coding)
+
+    def _by(self, of: Callable[[RecordingFormat], T]) -> Counter[T]:
+        found: Counter[T] = Counter()
+        for each, count in self.counts.items():
+            found[of(each)] += count
+        return found
 
     def facts(self) -> dict[str, object]:
         """The values that `touchfs info --json` prints, by name."""
@@ -46,21 +74,16 @@ class RecordingFormats:
             "codings": _named(self.codings),
         }
 
-    def add(self, shard: Catalog) -> None:
-        """Count the recordings of a shard. Raises FormatError if its catalog is damaged."""
-        table = shard.tables["shards"]
-        kinds = as_array(table.kind)
-        rows = np.argsort(kinds, kind="stable")
-        bounds = np.searchsorted(kinds[rows], np.arange(1, len(shard.kinds) + 2))
-        for kind, first, end in zip(shard.kinds, bounds, bounds[1:], strict=False):
+    def add(self, table: Table, kinds: Sequence[FileKind], rows: NDArray[np.int64] | None = None) -> None:
+        """Count the recordings among these rows of a catalog's table, or all. Raises IndexError if it is damaged."""
+        of = as_array(table.kind)
+        rows = np.argsort(of, kind="stable") if rows is None else rows[np.argsort(of[rows], kind="stable")]
+        bounds = np.searchsorted(of[rows], np.arange(1, len(kinds) + 2))
+        for kind, first, end in zip(kinds, bounds, bounds[1:], strict=False):
             rate, channels = _format(kind)
             for extension, same in extensions_of_rows(table, rows[first:end]):
-                count = len(same)
                 if is_recording(extension):
-                    self.count += count
-                    self.rates[rate] += count
-                    self.channels[channels] += count
-                    self.codings[coding_of(extension)] += count
+                    self.counts[RecordingFormat(coding_of(extension), rate, channels)] += len(same)
 
 
 def recording_formats(dataset: Dataset) -> RecordingFormats:
@@ -68,7 +91,8 @@ def recording_formats(dataset: Dataset) -> RecordingFormats:
     found = RecordingFormats()
     for position, shard in enumerate(dataset.shards):
         try:
-            found.add(dataset.catalog(position))
+            catalog = dataset.catalog(position)
+            found.add(catalog.tables["shards"], catalog.kinds)
         except IndexError as error:
             raise FormatError("its catalog is damaged: index with --force", path=shard.path) from error
     return found
