@@ -173,7 +173,7 @@ def bad_lists() -> Iterator[tuple[str, Any, type[TouchfsError], str]]:
     yield "a.jsonl", b"1" + b"0" * 3000 + b"\n", FormatError, "line 1 is 10{39}: an integer has at most 64 bits"
     yield "a.txt", b"x" * (SIZE_MAX + 1), FormatError, f"row 1 has more than {SIZE_MAX} bytes"
     yield "a.txt", None, NotFoundError, "no such file"
-    yield "a.csv", b"a", UsageError, "is no list of ids: name a .parquet, .jsonl, .npy, .txt, or a column"
+    yield "a.csv", b"a", UsageError, "FILE:COLUMN; a name with spaces is in quotes"
 
 
 @pytest.mark.parametrize(("name", "content", "kind", "reason"), [*bad_lists()])

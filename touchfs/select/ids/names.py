@@ -127,5 +127,6 @@ def _given() -> dict[str, tuple[str, str | None, str]]:
 def _split(name: str) -> tuple[str, str | None]:
     match = _FILE.fullmatch(name)
     if match is None:
-        raise UsageError(f"@{name} is no list of ids: name a {_SUFFIXES}, or a column as in @FILE:COLUMN")
+        advice = f"name a {_SUFFIXES}, or a column as in @FILE:COLUMN; a name with spaces is in quotes"
+        raise UsageError(f"@{name} is no list of ids: {advice}")
     return match[1], match[2]
