@@ -46,9 +46,12 @@ def open_data(path: str, flags: int) -> int:
             os.close(descriptor)
         with _rights_of(owner, path):
             descriptor = os.open(target, flags | os.O_NOFOLLOW)
-    if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # a link changed since `resolve`
+    try:
+        if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # a link changed since `resolve`
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+    except OSError:  # also without /proc
         os.close(descriptor)
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        raise
     return descriptor
 
 
