@@ -318,9 +318,9 @@ def _is_format(recording: RecordingFormat) -> str:
 
 
 def _format_words(recording: RecordingFormat) -> str:
-    rate = "rate not known yet" if recording.rate is None else f"{recording.rate:,} Hz"
+    rate = "of unknown rate" if recording.rate is None else f"{recording.rate / 1000:g} kHz"
     channels = {None: "", 1: "mono", 2: "stereo"}.get(recording.channels, f"{recording.channels} channels")
-    return " · ".join(filter(None, [recording.coding, rate, channels]))
+    return " ".join(filter(None, [recording.coding, rate, channels]))
 
 
 def _files_card(counted_files: dict[str, tuple[int, int]]) -> Iterator[Bars]:
