@@ -5,6 +5,7 @@ Look at them before you commit them.
 
 import subprocess
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from browser import Browser
@@ -23,15 +24,13 @@ def main() -> None:
         run("index", shards)
         run("show", f"{shards}:shards/000000000/talks/monday.wav", "-o", PICTURES / "monday.svg")
         serve = [TOUCHFS, "serve", shards, "--http", "127.0.0.1:0"]
-        with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            url = server.stdout.readline().split()[-1]
-            browser = Browser()
+        with closing(Browser()) as browser, subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
             try:
+                assert server.stdout is not None
+                url = server.stdout.readline().split()[-1]
                 take(browser, url, "overview.png", 1260)
                 take(browser, f"{url}-/sample/000000000/talks/monday", "sample.png", 690)
             finally:
-                browser.close()
                 server.terminate()
 
 
