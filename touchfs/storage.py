@@ -29,7 +29,7 @@ from touchfs.core.urls import shown
 from touchfs.dataset import counted
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
-from touchfs.indexing.silent import answers_in_time
+from touchfs.posix.helper_process import answers_in_time
 from touchfs.posix.mounts import Mount, may_be_away, mounts
 from touchfs.registry.containers import is_compressed
 from touchfs.registry.directory.members import find_members

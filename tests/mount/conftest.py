@@ -64,6 +64,14 @@ def zoo(speech, tmp_path_factory) -> Path:
     return zoo
 
 
+@pytest.fixture
+def has_libraries(monkeypatch) -> None:
+    """For tests whose mounts read tables or recordings: to import what reads these takes longer than a mount
+    (`launcher.c`).
+    """
+    monkeypatch.setenv("COMMAND_IS_LARGE", "1")
+
+
 @pytest.fixture(scope="session", params=ways())
 def mounted(request, zoo, tmp_path_factory) -> Iterator[Mount]:
     """The zoo, mounted in each way there is. Only for tests that leave it as it is and name no plan."""

@@ -14,6 +14,8 @@ from mounts import SPEECH, Mount, samples_of
 
 from touchfs.write import SharWriter
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 SOUNDS = ["shards/000000000/talks/monday.wav", "segments/000000000/talks/monday/0001.wav", "shards/mixed/clip.wav"]
 LINES = map(json.loads, (SPEECH / "speech.jsonl").read_text(encoding="utf-8").splitlines())
 RECORDED = {line["key"]: SPEECH / line["wav"] for line in LINES}

@@ -79,15 +79,18 @@ def names(mounted: Mount, shard: str) -> list[str]:
 
 
 @pytest.fixture
-def _stopping(tmp_path, monkeypatch) -> None:
+def stopping(tmp_path) -> tuple[str, str]:
+    """The option with which the program that decompresses stops in the middle. A variable of ours would be one of the
+    command, too, for which there is no fork then (`fork_server.py`).
+    """
     (tmp_path / "site").mkdir()
     code = f"STOPPED = {str(tmp_path / 'stopped')!r}\n{STOPPING}"
     (tmp_path / "site" / "sitecustomize.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    return "-o", f"env.PYTHONPATH={tmp_path / 'site'}"
 
 
 def stopped_preparer(mounted: Mount) -> int:
-    """The process that decompresses, once it has stopped in the middle (`_stopping`)."""
+    """The process that decompresses, once it has stopped in the middle (`stopping`)."""
     (pid,) = wait_until(lambda: indexers(mounted))
     wait_until(lambda: state_of(pid, "State") == "T")
     return pid
@@ -131,10 +134,9 @@ def test_where_there_is_no_background_somebody_waits_for_large_ones(mount, sourc
     assert sorted(os.listdir(mounted.path / "shards" / "a")) == ["a", "y.txt"]
 
 
-@pytest.mark.usefixtures("_stopping")
 @pytest.mark.parametrize("way", ways("two-workers"))
-def test_shards_are_prepared_while_others_are_served(mount, source, scratch, way):
-    mounted = mount(source, *WAYS[way])
+def test_shards_are_prepared_while_others_are_served(mount, source, scratch, stopping, way):
+    mounted = mount(source, *stopping, *WAYS[way])
     pid = stopped_preparer(mounted)
     assert names(mounted, "c") == sorted(f"line-{number}.json" for number in range(50))
     for shard in ("a", "b"):
@@ -251,11 +253,10 @@ def test_what_a_mount_serves_is_not_evicted(mount, source, scratch):
     assert len(stored(scratch)) == 1
 
 
-@pytest.mark.usefixtures("_stopping")
 @pytest.mark.parametrize("end", ["umount", "kill"])
-def test_unmounted_while_it_prepares(mount, source, scratch, end):
+def test_unmounted_while_it_prepares(mount, source, scratch, stopping, end):
     """Nothing stays, neither the process nor what it had begun, if it is not killed itself."""
-    mounted = mount(source)
+    mounted = mount(source, *stopping)
     pid = stopped_preparer(mounted)
     assert list(scratch.glob(".touchfs-tmp-*"))
     everyone = [*mounted.processes(), pid]
@@ -272,10 +273,9 @@ def test_unmounted_while_it_prepares(mount, source, scratch, end):
     assert not any(name.startswith(".touchfs-tmp-") for name in stored(scratch))
 
 
-@pytest.mark.usefixtures("_stopping")
-def test_killed_while_it_prepares(mount, source, scratch):
+def test_killed_while_it_prepares(mount, source, scratch, stopping):
     """The next one sweeps up after it, and comes to an end."""
-    mounted = mount(source)
+    mounted = mount(source, *stopping)
     pid = stopped_preparer(mounted)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not runs(pid))

@@ -15,6 +15,8 @@ from items_http import serving
 from mint_documents import frames_of, is_same_image, write_items
 from mounts import touchfs
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 PNG, JPG = make_image("png", (400, 300), 1), make_image("jpg", (400, 300), 2)
 METADATA = {"sample_id": "s", "position": -1, "modality": "metadata"}
 

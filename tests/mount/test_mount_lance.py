@@ -24,6 +24,8 @@ from waiting import wait_until
 
 from touchfs.caches.frame_windows import WindowPlan
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 ROWS = 150
 BLOB = {"lance-encoding:blob": "true"}
 

@@ -54,7 +54,7 @@ def test_a_mount_and_commands(locale, locales, mount, tmp_path, monkeypatch):
     assert "grüße" in {json.loads((iterator / "next").read_bytes())["key"] for _ in range(2)}
     assert touchfs("status", "--stats", mounted.path).returncode == 0
     file = f"{tmp_path / 'shards'}:shards/a/grüße.json"
-    for command in (["stat", file], ["cat", file], ["info", str(tmp_path / "shards")]):
+    for command in (["stat", file], ["info", str(tmp_path / "shards")]):
         done = subprocess.run([TOUCHFS, *command], capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), (command, done)
-        assert command[0] == "info" or "grüße".encode() in done.stdout or "ü".encode() in done.stdout
+        assert command[0] == "info" or "grüße".encode() in done.stdout

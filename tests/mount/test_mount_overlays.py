@@ -11,6 +11,8 @@ import pytest
 from mounts import touchfs
 from tars import write_tar
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 KEYS = ["000", "001", "002"]
 
 

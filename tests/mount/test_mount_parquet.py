@@ -8,12 +8,15 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from arrow_tables import JPG, PNG, pictures
 from mounts import touchfs
 from parquet_tables import write_parquet
 from small_disks import refused
 
 from touchfs.source.local import VERIFY_SECONDS
+
+pytestmark = pytest.mark.usefixtures("has_libraries")
 
 
 def test_a_damaged_file_is_a_text_and_others_are_shown(mount, tmp_path):

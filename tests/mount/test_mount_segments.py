@@ -7,9 +7,12 @@ import subprocess
 import tarfile
 
 import numpy as np
+import pytest
 from command import TOUCHFS
 from tars import add, write_tar
 from wav_files import wav_of
+
+pytestmark = pytest.mark.usefixtures("has_libraries")
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")

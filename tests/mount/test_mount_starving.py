@@ -80,7 +80,7 @@ def library(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "seconds", [3, pytest.param(10, marks=pytest.mark.variant), pytest.param(1800, marks=pytest.mark.soak)]
+    "seconds", [1, pytest.param(10, marks=pytest.mark.variant), pytest.param(1800, marks=pytest.mark.soak)]
 )
 def test_the_mount_stays_and_no_byte_is_wrong(library, tmp_path, monkeypatch, seconds):
     for shard in "abcd":

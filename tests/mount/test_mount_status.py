@@ -168,10 +168,9 @@ def test_the_mount_of_another_user_is_named_and_is_no_problem(speech):
             done = as_stranger("reload")
             wanted = f"touchfs: {path}: this is the mount of root: run the command as root\n"
             assert (done.returncode, done.stderr) == (1, wanted)
-            for options in ([], ["--abort"]):
-                done = as_stranger("umount", *options)
-                wanted = f"touchfs: {path}: this is the mount of root: unmount it as root\n"
-                assert (done.returncode, done.stderr) == (1, wanted)
+            done = as_stranger("umount", "--abort")
+            wanted = f"touchfs: {path}: this is the mount of root: unmount it as root\n"
+            assert (done.returncode, done.stderr) == (1, wanted)
             assert is_mounted(path)
         finally:
             mounted.end()

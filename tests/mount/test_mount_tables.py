@@ -18,6 +18,8 @@ from touchfs_mount.requests.access import read_source_modes
 import touchfs as library
 from touchfs.indexing import open_dataset
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 ROWS = 120
 # Of the first files of the rows with pictures
 ENDS = ["jpeg", "jpg", "json", "json", "gif", "jpg", "jpg"]

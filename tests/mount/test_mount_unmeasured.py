@@ -16,6 +16,8 @@ from mounts import Mount, touchfs
 from recordings import decode_all, make, to_16_bits
 from tars import write_tar
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 RATE = 48000
 SPANS = [(0.5, 1.5), (2.0, 3.25), (7.0, 9.0)]
 METAINFO = json.dumps({"segments": [{"start": first, "end": last, "text": "x"} for first, last in SPANS]}).encode()

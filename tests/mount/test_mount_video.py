@@ -14,6 +14,8 @@ from tars import write_tar
 sys.path.append(os.path.join(os.path.dirname(__file__), "../media"))
 from videos import hashes, make
 
+pytestmark = pytest.mark.usefixtures("has_libraries")
+
 SEGMENTS = [{"start": 0.52, "end": 1.76, "text": "one"}, {"start": 2, "end": 3.52}, {"start": 11.2}]
 
 

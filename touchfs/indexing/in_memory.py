@@ -78,10 +78,12 @@ def discard() -> None:
 def _remove_leftovers(place: str) -> None:
     with os.scandir(place) as entries:
         for entry in entries:
+            if not entry.name.startswith(_PREFIX):
+                continue
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
-                is_ours = entry.name.startswith(_PREFIX) and found.st_uid == os.geteuid()
-                if is_ours and stat.S_ISDIR(found.st_mode) and (lock := _lock(entry.path)) is not None:
+                is_ours = found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
+                if is_ours and (lock := _lock(entry.path)) is not None:
                     shutil.rmtree(entry.path, ignore_errors=True)
                     os.close(lock)
 

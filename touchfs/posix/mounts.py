@@ -105,4 +105,6 @@ def _points_of_fstab() -> list[str]:
 
 def _text(field: bytes) -> str:
     """Decode a field: space, tab, newline and backslash are written as three octal digits."""
-    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field))
+    if b"\\" in field:  # seldom, and all are read often
+        field = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field)
+    return os.fsdecode(field)

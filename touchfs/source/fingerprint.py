@@ -70,6 +70,14 @@ class Fingerprint:
         return text if self.etag is None else f"{text}\0{self.etag}"
 
 
+def fingerprint_at(path: str) -> Fingerprint | None:
+    """That of a local file; None if there is none, or it may not be looked at."""
+    try:
+        return Fingerprint.of(os.stat(path))
+    except OSError:
+        return None
+
+
 def sample_of(read: Callable[[int, int], bytes], size: int) -> str:
     """The sample of a file of this size: a hexadecimal BLAKE2b digest of blocks that `read(offset, length)` returns."""
     digest, last = hashlib.blake2b(digest_size=16), size - _BLOCK

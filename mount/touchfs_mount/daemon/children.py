@@ -37,6 +37,7 @@ class Children:
         """
         pid = os.fork()
         if pid == 0:
+            gc.freeze()  # a collection writes to what it looks at, and each write copies a page that we share
             _come_first_if_memory_is_short()
             run_child_and_exit(run, [*self._hidden, *self._children])
         try:
@@ -85,15 +86,6 @@ def _come_first_if_memory_is_short() -> None:
         if int(file.read()) < _OOM_SCORE:
             file.seek(0)
             file.write(str(_OOM_SCORE))
-
-
-def freeze() -> None:
-    """Exclude all present objects from garbage collection, which would write to pages shared with children: each write
-    copies a page.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def status_of_lingering(pid: int) -> int | None:

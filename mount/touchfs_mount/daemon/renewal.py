@@ -5,6 +5,7 @@ What may take long or wait happens in children of the zygote, which must go on t
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from touchfs.core.errors import TouchfsError
-from touchfs_mount.daemon.children import Children, freeze
+from touchfs_mount.daemon.children import Children
 from touchfs_mount.daemon.session import clone_session
 
 
@@ -96,7 +97,7 @@ class Renewer:
             except TouchfsError as error:
                 self._send({"reloaded": str(error)})
                 return
-        freeze()
+        gc.collect()  # the generation before; not the modules, which are frozen
         self._send({"reloaded": None})
 
     def _run_invalidation(self) -> int:

@@ -22,7 +22,6 @@ End of file on the pair without `end` means that the supervisor has died; then t
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -131,7 +130,6 @@ class Zygote:
         self._children = Children(poll, hidden=(supervisor.fileno(),))
         also = None if control is None else control.descriptor
         self._renewer = Renewer(self._renewal, self._children, session.descriptor, also, self._send)
-        gc.freeze()  # as `children.freeze`, but without looking for garbage: that would delay the first worker
         try:
             while not self._over:
                 for ready, _ in poll.poll(LINGERING_MS):

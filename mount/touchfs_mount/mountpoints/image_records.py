@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from touchfs.core.errors import TouchfsError, map_os_errors
-from touchfs.indexing.silent import answers_in_time
+from touchfs.posix.helper_process import answers_in_time
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.trust import atomic_own_file, open_trusted
-from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.fingerprint import Fingerprint, fingerprint_at
 from touchfs_mount.mountpoints.erofs import KIND
 
 # Not below /run/touchfs, where `control_place` removes what is empty.
@@ -48,20 +48,13 @@ class ImageRecord:
         """The paths of tars that are not what they were, whose bytes may be wrong or missing; and those on a file
         system that does not answer. Raises SourceError if no process can be started to look at them.
         """
-        found = answers_in_time((path for path, *_ in self.devices), _PATIENCE_SECONDS, _fingerprint)
+        found = answers_in_time((path for path, *_ in self.devices), _PATIENCE_SECONDS, fingerprint_at)
         changed = []
         for path, size, mtime_ns, inode in self.devices:
             now = found.get(path)
             if path in found and (now is None or not Fingerprint(size, mtime_ns, inode).matches(now)):
                 changed.append(path)
         return changed, [path for path, *_ in self.devices if path not in found]
-
-
-def _fingerprint(path: str) -> Fingerprint | None:
-    try:
-        return Fingerprint.of(os.stat(path))
-    except OSError:
-        return None
 
 
 def write(device: str, record: ImageRecord) -> None:
