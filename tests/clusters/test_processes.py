@@ -153,7 +153,7 @@ def test_decoders_end_with_their_worker(dask_of_any_size, table, tmp_path, end):
         dask_of_any_size.kill(worker)
     else:
         worker.terminate()
-        worker.wait()
+        worker.join()
     wait_until(lambda: not any(map(runs, found)))
 
 
