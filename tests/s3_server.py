@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import botocore.loaders
+import botocore.session
 import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
@@ -13,6 +15,8 @@ from moto.server import ThreadedMotoServer
 from touchfs.source.remote import clients
 
 SECRET = "planted-secret-of-the-store"
+# Clients share what botocore reads of its own files, which takes each of them a tenth of a second of processor.
+botocore.session.create_loader = cache(botocore.loaders.create_loader)
 
 
 @cache
@@ -41,11 +45,10 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
     for name, value in environment().items():
         patch.setenv(name, value)
     clients._CLIENTS.forget()  # those of an earlier test
-    with urlopen(Request(f"{_url()}/moto-api/reset", method="POST")):
-        pass
-    client = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
-    client.mkdir("data")
-    yield client
+    for method, path in (("POST", "moto-api/reset"), ("PUT", "data")):
+        with urlopen(Request(f"{_url()}/{path}", method=method)):
+            pass
+    yield s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
 
 
 @contextmanager

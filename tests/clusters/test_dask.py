@@ -51,14 +51,14 @@ def test_shards_are_indexed_there(dask, tars):
     assert invoke("verify", "--write", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
 
 
-def test_tls_by_the_configuration_of_dask(tars, tmp_path):
+def test_tls_by_the_configuration_of_dask(tars, tmp_path, forked):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=touchfs", "-days", "2"]
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     options = ("--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key)
     tls = "DASK_DISTRIBUTED__COMM__TLS__"
     mine = {f"{tls}CA_FILE": certificate, f"{tls}CLIENT__CERT": certificate, f"{tls}CLIENT__KEY": key}
-    with cluster(tmp_path / "cluster", workers=1, tls=("--protocol", "tls", *options)) as dask:
+    with cluster(tmp_path / "cluster", forked, workers=1, tls=("--protocol", "tls", *options)) as dask:
         assert dask.address.startswith("tls://")
         done = run("index", tars, "--dask", dask.address, env=os.environ | {name: str(mine[name]) for name in mine})
         assert (done.returncode, done.stdout) == (0, f"{tars}: 6 shards, 120 samples; 6 indexed now\n"), done.stderr
@@ -97,7 +97,7 @@ def test_a_signature_is_in_no_log(dask, tars):
 
 
 @pytest.fixture(scope="module")
-def blind(tmp_path_factory):
+def blind(tmp_path_factory, forked):
     """A cluster in a directory with data. Its worker sees no file of `set`, and others of the same names at the paths
     of a shard of `touch` and of `a.jsonl`."""
     place = tmp_path_factory.mktemp("blind")
@@ -113,9 +113,8 @@ def blind(tmp_path_factory):
     mount -t tmpfs none {place}/set
     mount --bind {place}/other {place}/touch/000000000/metainfo.bin
     mount --bind {place}/other {place}/a.jsonl
-    exec "$@"
     """
-    with cluster(place, workers=1, before=("unshare", "-m", "sh", "-ec", hide, "sh")) as made:
+    with cluster(place, forked, workers=1, machine=hide) as made:
         yield made
 
 
@@ -342,9 +341,9 @@ def test_a_scheduler_without_workers_is_said_once(dask_of_any_size, caplog, monk
     ]
 
 
-def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path, monkeypatch):
+def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path, monkeypatch, forked):
     monkeypatch.setattr(executor_module, "AWAY_SECONDS", 0.5)
-    with cluster(tmp_path, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
+    with cluster(tmp_path, forked, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
         results = jobs.run(time.sleep, [0, 600, 600], executor)
         next(results)
         dask.kill(dask.processes[0])

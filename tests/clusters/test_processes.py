@@ -92,7 +92,7 @@ def test_tasks_that_end_while_they_are_cancelled(dask, caplog, monkeypatch):
     """Tornado logs what goes wrong when futures are settled, and its logger has no parent."""
     monkeypatch.setattr(logging.getLogger("tornado.application"), "handlers", [caplog.handler])
     with connected(dask.address, 1, [], []) as executor:
-        for _ in range(5):
+        for _ in range(3):
             futures = [executor.submit(abs, number) for number in range(100)]
             assert futures[0].result(60) == 0
             assert all(future.cancel() or future.done() for future in futures)
@@ -153,7 +153,7 @@ def test_decoders_end_with_their_worker(dask_of_any_size, table, tmp_path, end):
         dask_of_any_size.kill(worker)
     else:
         worker.terminate()
-        worker.wait()
+        worker.join()
     wait_until(lambda: not any(map(runs, found)))
 
 

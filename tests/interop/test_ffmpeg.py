@@ -13,6 +13,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from recordings import bytes_by_command
 
 from touchfs.bulk.pack.touchnet import pack_touch
 from touchfs.media.audio import Arithmetic, decode
@@ -77,13 +78,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ffmpeg("-f", "lavfi", "-i", SOUND, "-c:a", "pcm_s16le", made / "source.wav")
     # One process makes all: each takes a tenth of a second to start.
     outputs = [("-map", "0:a", *options, made / name) for name, options in FILES.items()]
+    outputs += [("-map", "0:a", "-af", f"atrim=end_sample={samples}", made / f"{samples}.wav") for samples in SHORT]
     ffmpeg("-i", made / "source.wav", *PICTURE, *chain(*outputs))
     return made
 
 
-def make_data(path: Path, rate: int) -> bytes:
-    command = ["-threads", "0", "-ss", "0.0", "-i", path, "-f", "s16le", "-ac", "1", "-acodec", "pcm_s16le"]
-    return ffmpeg(*command, "-ar", str(rate), "-")
+def make_data(*rows: tuple[Path, int]) -> list[bytes]:
+    """What make_data makes of files at rates: one process of all, as each takes a tenth of a second to start."""
+    options = ("-f", "s16le", "-ac", "1", "-acodec", "pcm_s16le", "-ar")
+    return bytes_by_command([(path, (*options, str(rate))) for path, rate in rows], ("-threads", "0", "-ss", "0.0"))
 
 
 def check_alike(ours: bytes | bytearray, theirs: bytes) -> None:
@@ -95,22 +98,27 @@ def check_alike(ours: bytes | bytearray, theirs: bytes) -> None:
     assert difference.max(initial=0) <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"),
-    [*zip(FILES, cycle((16000, 8000)), strict=False)],
-)
-def test_decoded_like_make_data(folder: Path, name: str, rate: int) -> None:
-    path = folder / name
-    theirs = make_data(path, rate)
-    assert len(theirs) > 2 * 2 * rate
-    check_alike(decode(str(path), rate, ARITHMETIC), theirs)
+RATES = dict(zip(FILES, cycle((16000, 8000)), strict=False))
+SHORT = {1: 8000, 2: 48000, 17: 8000, 40: 48000, 1000: 8000}
 
 
-@pytest.mark.parametrize(("samples", "rate"), [(1, 8000), (2, 48000), (17, 8000), (40, 48000), (1000, 8000)])
-def test_very_short_ones(folder: Path, samples: int, rate: int) -> None:
-    path = folder / f"{samples}.wav"
-    ffmpeg("-i", folder / "source.wav", "-af", f"atrim=end_sample={samples}", path)
-    check_alike(decode(str(path), rate, ARITHMETIC), make_data(path, rate))
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> dict[str, bytes]:
+    rates = RATES | {f"{samples}.wav": rate for samples, rate in SHORT.items()}
+    return dict(zip(rates, make_data(*((folder / name, rate) for name, rate in rates.items())), strict=True))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_decoded_like_make_data(folder: Path, theirs: dict[str, bytes], name: str) -> None:
+    rate = RATES[name]
+    assert len(theirs[name]) > 2 * 2 * rate
+    check_alike(decode(str(folder / name), rate, ARITHMETIC), theirs[name])
+
+
+@pytest.mark.parametrize("samples", SHORT)
+def test_very_short_ones(folder: Path, theirs: dict[str, bytes], samples: int) -> None:
+    name = f"{samples}.wav"
+    check_alike(decode(str(folder / name), SHORT[samples], ARITHMETIC), theirs[name])
 
 
 def test_a_stream_that_changes_its_kind(folder: Path) -> None:
@@ -120,7 +128,7 @@ def test_a_stream_that_changes_its_kind(folder: Path) -> None:
         parts.append((folder / name).read_bytes())
     path = folder / "a+b.aac"
     path.write_bytes(b"".join(parts))
-    theirs = make_data(path, 16000)
+    (theirs,) = make_data((path, 16000))
     assert len(theirs) > 4 * 2 * 16000
     assert len(decode(str(path), 16000, ARITHMETIC)) == len(theirs)
 
@@ -130,5 +138,6 @@ def test_packed_like_make_data(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text("".join(json.dumps({"wav": str(folder / name)}) + "\n" for name in names))
     pack_touch(tmp_path / "l.jsonl", tmp_path / "out", arithmetic=ARITHMETIC)
     check_alike(
-        (tmp_path / "out/000000000/audio.bin").read_bytes(), b"".join(make_data(folder / name, 16000) for name in names)
+        (tmp_path / "out/000000000/audio.bin").read_bytes(),
+        b"".join(make_data(*((folder / name, 16000) for name in names))),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import soundfile
-from recordings import decode_all, make, to_16_bits
+from recordings import bytes_by_command, decode_all, make_all, to_16_bits
 from tars import add
 
 import touchfs
@@ -93,14 +92,16 @@ class Recording(NamedTuple):
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
     directory = tmp_path_factory.mktemp("recordings")
-    return [recording(directory, name) for name in CODINGS]
+    make_all(
+        directory, [(name, each.rate, each.channels, (*each.options, "-t", "3")) for name, each in CODINGS.items()]
+    )
+    decoded = bytes_by_command([(directory / name, ("-f", coding.raw)) for name, coding in CODINGS.items()])
+    return [recording(directory / name, each) for name, each in zip(CODINGS, decoded, strict=True)]
 
 
-def recording(directory: Path, name: str) -> Recording:
+def recording(path: Path, decoded: bytes) -> Recording:
+    name = path.name
     coding = CODINGS[name]
-    path = make(directory, name, coding.rate, coding.channels, *coding.options, "-t", "3")
-    command = ["ffmpeg", "-v", "error", "-i", path, "-map", "0:a:0", "-f", coding.raw, "-"]
-    decoded = subprocess.run(command, capture_output=True, check=True).stdout
     samples = np.frombuffer(decoded, coding.dtype).reshape(-1, coding.channels)
     exact = samples if name in LOSSLESS else to_16_bits(decode_all(path))
     chooser = random.Random(name)

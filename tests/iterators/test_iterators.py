@@ -133,7 +133,7 @@ class TestSteps:
             iterator = made(iterators, shuffle=7, batch=batch)
             alone = made(iterators, "alone", shuffle=7, batch=batch)
             dice = random.Random(5)
-            for _ in range(150):
+            for _ in range(60):
                 turn = dice.choice(each)
                 if not dice.randrange(5):
                     assert turn.read(iterator, "peek") == iterators.read(alone, "peek")

@@ -113,7 +113,7 @@ def run_and_kill(rank: Callable[[int], None], ranks: int, place: Path, count: in
 @pytest.mark.parametrize(
     ("make", "options", "jobs"),
     [
-        pytest.param(shuffled, {"global_batch": BATCH}, ANY, id="batches"),
+        pytest.param(shuffled, {"global_batch": BATCH}, ANY, id="batches", marks=pytest.mark.variant),
         pytest.param(
             partial(shuffled, window=32), {"global_batch": BATCH}, ANY, id="windowed", marks=pytest.mark.variant
         ),

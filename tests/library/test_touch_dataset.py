@@ -199,7 +199,7 @@ def test_forked_while_threads_read(truth: Truth, monkeypatch: pytest.MonkeyPatch
     with TouchDataset(truth.path) as dataset, ThreadPoolExecutor(3) as pool:
         readers = [pool.submit(read) for _ in range(3)]
         try:
-            for _ in range(10):
+            for _ in range(4):
                 child = os.fork()
                 if child == 0:
                     try:
@@ -223,7 +223,7 @@ def test_eight_threads(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def read(seed: int) -> None:
         choose = random.Random(seed)
-        for _ in range(500):
+        for _ in range(200):
             name, i = choose.choice(sorted(truth.samples)), choose.randrange(len(dataset))
             expected = truth.samples[name][i]
             offset, length = choose.randrange(100), choose.randrange(100)

@@ -5,7 +5,7 @@ import av
 import numpy as np
 import pytest
 from spans import to_seconds
-from videos import VIDEOS, ffmpeg, hashes, hashes_of_files, make, some, turned, variable
+from videos import OFTEN, VIDEOS, ffmpeg, hashes, hashes_of_files, make, make_all, some, turned, variable
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent import Extent, Memory
@@ -19,7 +19,9 @@ SOURCES = [*VIDEOS, "variable.mp4", "turned-90.mp4"]
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("videos")
+    place = tmp_path_factory.mktemp("videos")
+    make_all(place, OFTEN)
+    return place
 
 
 def source(directory, name):

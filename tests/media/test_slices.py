@@ -1,13 +1,10 @@
 import random
 import struct
-import subprocess
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
-from recordings import SECONDS, decode_all, decode_by_command, make, make_amr, sound, to_16_bits
+from recordings import SECONDS, bytes_by_command, decode_all, make, make_all, make_amr, sound, to_16_bits
 from variants import with_variants
 
 from touchfs.core.errors import FormatError, UsageError
@@ -87,20 +84,11 @@ NEAR = [
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """With what the tests have in common. One ffmpeg makes it, as each takes a tenth of a second to start."""
+    """With what the tests have in common."""
     place = tmp_path_factory.mktemp("recordings")
     rows = [row[:4] for row in EXACT + FROM_START + NEAR if row[0] not in ALIKE and "-i" not in row[3]]
     rows += [(name, 16000, 6 if kind == "extensible" else 2, options) for kind, (name, options) in PCM.items()]
-    inputs: dict[Path, int] = {}
-    outputs = []
-    for name, rate, channels, options in rows:
-        source = place / f"sound-{rate}-{channels}.wav"
-        if source not in inputs:
-            soundfile.write(source, sound(rate, channels), rate, subtype="PCM_24")
-        number = inputs.setdefault(source, len(inputs))
-        outputs += ["-map", f"{number}:a", *options, place / name]
-    command = ["ffmpeg", "-v", "error", *chain(*(("-i", path) for path in inputs)), *outputs]
-    subprocess.run(command, check=True)
+    make_all(place, rows)
     return place
 
 
@@ -161,13 +149,24 @@ def near_a_full_decode(path: Path, pool: DecodePool, coding: str) -> None:
 OF_EACH_CODING = list({row[4]: row for row in reversed(EXACT + NEAR)}.values())
 
 
+@pytest.fixture(scope="module")
+def by_command(directory):
+    """Their samples, by name."""
+    rows = [(make(directory, *row[:3], *row[3]), ("-f", "s16le")) for row in OF_EACH_CODING]
+    decoded = bytes_by_command(rows)
+    return {
+        row[0]: np.frombuffer(each, "<i2").reshape(-1, row[2])
+        for row, each in zip(OF_EACH_CODING, decoded, strict=True)
+    }
+
+
 @pytest.mark.parametrize("row", OF_EACH_CODING, ids=lambda row: row[0])
-def test_the_length_is_that_of_the_command_and_so_are_the_samples(directory, pool, row):
+def test_the_length_is_that_of_the_command_and_so_are_the_samples(directory, by_command, pool, row):
     """Another version of libav may round differently in its transforms, and know from an edit list where sound ends."""
     name, rate, channels, options, coding = row
     path = make(directory, name, rate, channels, *options)
     content, info = opened(path, pool)
-    whole = decode_by_command(path, channels)
+    whole = by_command[name]
     assert info.frames == len(whole) or (info.container == "mov" and info.frames == SECONDS * rate)
     pcm = read_slice(content, info, 1000, 50_000, pool)
     difference = to_16_bits(pcm.samples << 8 if info.default_format == "s24" else pcm.samples).astype(int)

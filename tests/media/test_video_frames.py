@@ -5,7 +5,7 @@ import av
 import numpy as np
 import pytest
 from spans import to_seconds
-from videos import ffmpeg, frame_times, make, turned, variable
+from videos import OFTEN, ffmpeg, frame_times, make, make_all, turned, variable
 
 from touchfs.core.errors import FormatError, UsageError
 from touchfs.core.extent import Memory
@@ -20,7 +20,9 @@ NAMES += ["mpeg2.mkv", "theora.mkv", "ffv1.mkv", "prores.mov", "ntsc.mp4", "vari
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("videos")
+    place = tmp_path_factory.mktemp("videos")
+    make_all(place, OFTEN)
+    return place
 
 
 def opened(directory, name, pool):

@@ -4,13 +4,15 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from variants import with_variants
 
 SECONDS = 12
+SIZE = "160x120"
 RATE = 25
 X264 = ("-c:v", "libx264", "-preset", "veryfast", "-g", "50", "-bf", "3")
 AAC = ("-c:a", "aac", "-aac_pns", "0")  # without noise, which no two decodes share
@@ -49,14 +51,18 @@ VIDEOS = {
 }
 
 
+# Those whose coding and container another one has, too.
+ALIKE = ("h264.mkv", "mjpeg.avi", "ntsc.mp4", "open.mp4")
+OFTEN = [name for name in VIDEOS if name not in ALIKE]
+
+
 def some(names: Iterable[str]) -> list[Any]:
-    """For `parametrize`: those whose coding and container another one has, too, are variants."""
-    again = ("h264.mkv", "mjpeg.avi", "ntsc.mp4", "open.mp4")
-    return with_variants(names, lambda name: name not in again)
+    """For `parametrize`: those that are like another one are variants."""
+    return with_variants(names, lambda name: name not in ALIKE)
 
 
 def make(
-    directory: Path, name: str, *options: str, size: str = "160x120", rate: float = RATE, seconds: int = SECONDS
+    directory: Path, name: str, *options: str, size: str = SIZE, rate: float = RATE, seconds: int = SECONDS
 ) -> Path:
     target = directory / name
     if not target.exists():
@@ -64,19 +70,40 @@ def make(
     return target
 
 
+def make_all(directory: Path, names: Iterable[str]) -> None:
+    """What `make` would make of each of VIDEOS. One ffmpeg makes all that there are not yet."""
+    paths = {place_of_all(directory, name, VIDEOS[name]): VIDEOS[name] for name in names}
+    missing = {path: options for path, options in paths.items() if not path.exists()}
+    if missing:
+        code(missing)
+
+
 def made_once(directory: Path, name: str, options: Sequence[str], size: str, rate: float, seconds: int) -> Path:
     """A file for all tests of a run, in all its processes: to code a video takes a second."""
+    path = place_of_all(directory, name, options, size, rate, seconds)
+    if not path.exists():
+        code({path: options}, size, rate, seconds)
+    return path
+
+
+def place_of_all(
+    directory: Path, name: str, options: Sequence[str], size: str = SIZE, rate: float = RATE, seconds: int = SECONDS
+) -> Path:
     asked = repr((options, size, rate, seconds))
     shared = directory.parent.parent if directory.parent.name.startswith("popen-") else directory.parent
-    path = shared / "videos-of-all-tests" / f"{hashlib.sha256(asked.encode()).hexdigest()[:16]}-{name}"
-    if not path.exists():
+    return shared / "videos-of-all-tests" / f"{hashlib.sha256(asked.encode()).hexdigest()[:16]}-{name}"
+
+
+def code(paths: Mapping[Path, Sequence[str]], size: str = SIZE, rate: float = RATE, seconds: int = SECONDS) -> None:
+    own = {path: path.with_name(f"{os.getpid()}-{path.name}") for path in paths}
+    for path in paths:
         path.parent.mkdir(exist_ok=True)
-        own = path.with_name(f"{os.getpid()}-{path.name}")
-        inputs = ("-f", "lavfi", "-i", f"testsrc2=duration={seconds}:size={size}:rate={rate}")
-        sound = ("-f", "lavfi", "-i", f"aevalsrc=sin(2*PI*t*(300+40*t))/2:s=44100:d={seconds}")
-        ffmpeg(*inputs, *sound, *options, "-threads", "1", str(own))
-        own.rename(path)
-    return path
+    pictures = ("-f", "lavfi", "-i", f"testsrc2=duration={seconds}:size={size}:rate={rate}")
+    sound = ("-f", "lavfi", "-i", f"aevalsrc=sin(2*PI*t*(300+40*t))/2:s=44100:d={seconds}")
+    outputs = ((*options, "-threads", "1", str(own[path])) for path, options in paths.items())
+    ffmpeg(*pictures, *sound, *chain.from_iterable(outputs))
+    for path in paths:
+        own[path].rename(path)
 
 
 def variable(directory: Path) -> Path:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from command import INSTALLED
 from waiting import wait_until
 
 from touchfs.posix.processes import is_readable
@@ -49,3 +52,13 @@ def test_a_program_ends_with_its_parent(tmp_path: Path, end: str) -> None:
         assert is_readable(program, 30)
         os.close(program)
     assert (tmp_path / "removed").exists() == (end == "SIGTERM")
+
+
+def test_a_command_does_not_import_pandas(tmp_path: Path) -> None:
+    """Nor do the programs that it starts. Where it is installed, pyarrow imports it at the first array."""
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    command = [sys.executable, "-X", "importtime", INSTALLED, "info", tmp_path / "a.parquet"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    imported = {line.rpartition("|")[2].strip() for line in told.splitlines()}
+    assert "pyarrow.lib" in imported
+    assert "pandas" not in imported

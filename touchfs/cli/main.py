@@ -22,6 +22,7 @@ from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import complain, discard_stdout, log_to_stderr, open_closed_streams
 from touchfs.core.errors import MountError, TouchfsError, UsageError
 from touchfs.core.extras import DISTRIBUTION
+from touchfs.posix.interpreter import leave_out_pandas
 from touchfs.source.remote import SESSION_VARIABLE
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def main() -> None:
     _find_home()
     os.environ[SESSION_VARIABLE] = os.urandom(16).hex()
     log_to_stderr()
+    leave_out_pandas()
     status = 0
     try:
         _hide_queries()

@@ -70,6 +70,7 @@ class _Context(ForkServerContext):
 def _follow_parent(setting: str | None) -> None:
     """Leave signals to the parent. If that is killed, this process ends too."""
     interpreter.restore(setting)
+    interpreter.leave_out_pandas()
     log_to_stderr()
     interpreter.ignore_signals()
     start_thread(_end_with_parent, name="parent")
