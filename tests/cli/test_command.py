@@ -170,9 +170,7 @@ if __name__ == "__main__":
         "import sys; print(__name__, sys.argv, sys.orig_argv[1:], sys.path, globals().get('__file__'))",
         "import atexit, sys; atexit.register(print, 'at its end'); print(end='begun,'); sys.exit('failed')",
         "def fail(): raise ValueError('no')\nfail()",
-        "def f(:",
-        "raise KeyboardInterrupt",
-        POOL,
+        *(pytest.param(code, marks=pytest.mark.variant) for code in ("def f(:", "raise KeyboardInterrupt", POOL)),
     ],
 )
 def test_python_runs_a_program(tmp_path, code):
