@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import tempfile
 import tomllib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import groupby
@@ -139,9 +139,10 @@ def another_user():
 
 
 @pytest.fixture(scope="module")
-def user(request):
-    with request.param() as his:
-        yield his
+def users():
+    """For each kind of user what he has, which begins once: pytest would begin a parameter anew for each page."""
+    with ExitStack() as begun:
+        yield cache(lambda user: begun.enter_context(user()))
 
 
 def shell_of(kind, block):
@@ -181,10 +182,9 @@ PASTED = [name for name, blocks in RUN.items() if blocks]
         *(pytest.param(name, as_another_user, marks=pytest.mark.variant) for name in PASTED if name != README),
         *(pytest.param(name, with_its_extras, marks=pytest.mark.soak) for name in PASTED if name != README),
     ],
-    indirect=["user"],
 )
-def test_every_example_of_a_page(public, page, user):
-    before, program = user
+def test_every_example_of_a_page(public, users, page, user):
+    before, program = users(user)
     place = public / "with spaces and ümläuts 空"
     (place / "bin").mkdir(parents=True)
     if page != README:
