@@ -5,6 +5,8 @@ for a process instead (`fork_server.py`), with its own arguments, environment, d
 process would be another than one of INSTALLED (user, session, mount namespace, locale, …), it becomes INSTALLED.
 `cli/test_command.py` compares both for each command. A test of the process itself, as its memory or its place in /proc,
 takes INSTALLED.
+
+Beside TOUCHFS is such a `python`, for programs of our users: its forks have imported what these import, as torch.
 """
 
 import atexit
@@ -46,8 +48,10 @@ def fork_server(*before: str, owner: int = -1) -> Iterator[tuple[Path, int]]:
     here = Path(__file__).parent
     program = place / "touchfs"
     subprocess.run(["cc", "-O1", "-o", program, here / "launcher.c"], check=True)
+    os.link(program, place / "python")
+    (place / "python3").symlink_to("python")
     with ExitStack() as listeners:
-        numbers = [listeners.enter_context(_listener(place / name)).fileno() for name in ("small", "large")]
+        numbers = [listeners.enter_context(_listener(place / name)).fileno() for name in ("small", "large", "programs")]
         ended, until_we_end = os.pipe()
         server = subprocess.Popen(
             [*before, sys.executable, here / "fork_server.py", *map(str, numbers), INSTALLED, place],

@@ -1,9 +1,10 @@
-"""A server that forks `touchfs` commands for tests, without a start of Python for each: see `command.py`.
+"""A server that forks `touchfs` commands, and Python, for tests, without a start of Python for each: see `command.py`.
 
 When the first launcher asks, it imports the command line, and nothing that starts threads: such a process could not be
-forked safely. Then it becomes two: a small server, and one that has also imported what many commands need later. A fork
-takes on the launcher's arguments, environment, directory, descriptors, limits and umask, as they are in /proc, and runs
-as the installed script does. The server tells the launcher how it ended.
+forked safely. Then it becomes three: a small server, one that has also imported what many commands need later, and one
+that imports what programs of our users need, once the first asks. A fork takes on the launcher's arguments,
+environment, directory, descriptors, limits and umask, as they are in /proc, and runs the script as Python does. The
+server tells the launcher how it ended.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from touch import NAME, touch_as
 
-SMALL, LARGE, SCRIPT, PLACE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+SMALL, LARGE, PROGRAMS = map(int, sys.argv[1:4])
+SCRIPT, PLACE = sys.argv[4:]
 # What a command imports once it knows that it needs it.
 UNLOADED = ("av", "datasets", "fsspec", "lance", "pandas", "PIL", "pyarrow", "soundfile", "torch")
 # Of these, what many commands of tests need, and what starts no threads: clients of stores take 0.4 s of processor, and
@@ -47,6 +50,11 @@ OF_MOUNTS = (
     *("encodings.ascii", "numpy.random", "orjson", "touchfs.containers.tar.reader", "touchfs.containers.tar.samples"),
     *("touchfs.containers.touchnet.megatron", "touchfs.indexing.interleaved.catalog", "touchfs.indexing.visit_samples"),
     *("touchfs.interleaved.forms.document", "touchfs.tree.slices"),
+)
+# What programs need later, as in pages of the docs: torch takes 1.7 s. No Lance, which warns at each fork.
+PEERS = (
+    *("pyarrow.dataset", "torchdata.stateful_dataloader"),
+    *("touchfs.backend", "touchfs.cache", "touchfs.interleaved", "touchfs.node"),
 )
 NAMESPACES = [f"ns/{kind}" for kind in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")]
 READ_BY_IMPORTS = (b"PYTHON", b"LD_", b"OMP_", b"SSL_", b"FSSPEC_")
@@ -74,6 +82,15 @@ class Launcher:
             {name: value for name, _, value in pairs},
             {name: value.strip() for name, _, value in lines},
         )
+
+    def is_script(self) -> bool:
+        """Whether Python has a script, and no options: all else it does itself."""
+        match self.arguments[1:]:
+            case [b"-c", _, *_]:
+                return True
+            case [script, *_]:
+                return os.path.isfile(os.path.join(b"/proc/%d/cwd" % self.pid, script))
+        return False
 
     def situation(self) -> tuple[object, ...]:
         """What a fork of the server's is without changing itself: only a launcher that is the same gets one."""
@@ -109,9 +126,8 @@ def load() -> None:
     assert not loaded, f"a command imports {loaded} before it knows whether it needs it"
 
 
-def load_later() -> None:
-    """Import what many commands need later."""
-    for name in LATER:
+def load_later(modules: tuple[str, ...]) -> None:
+    for name in modules:
         importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a module starts a thread when it is imported"
 
@@ -132,17 +148,10 @@ class Server:
 
     def serve(self) -> tuple[Launcher, dict[int, int]] | None:
         """Returns in each fork: for whom, and with which descriptors. Returns None at the end."""
-        for listener in (SMALL, LARGE):
+        for listener in (SMALL, LARGE, PROGRAMS):
             self._events.register(listener, select.POLLIN)
         if all(number != 0 for number, _ in self._events.poll()):
-            load()
-            mine, others = (SMALL, LARGE) if os.fork() == 0 else (LARGE, SMALL)
-            if mine == LARGE:
-                load_later()
-            gc.freeze()
-            self._events.unregister(others)
-            os.close(others)
-            self._listener = socket.socket(fileno=mine)
+            self._become_three()
         while True:
             for number, _ in self._events.poll():
                 if number == 0:
@@ -154,6 +163,21 @@ class Server:
                 elif (forked := self._fork()) is not None:
                     return forked
 
+    def _become_three(self) -> None:
+        load()
+        mine = SMALL
+        if os.fork():
+            load_later(LATER)
+            mine = LARGE if os.fork() else PROGRAMS
+        for other in {SMALL, LARGE, PROGRAMS} - {mine}:
+            self._events.unregister(other)
+            os.close(other)
+        if mine == PROGRAMS and all(number != 0 for number, _ in self._events.poll()):
+            load_later(PEERS)
+        gc.freeze()
+        self._listener = socket.socket(fileno=mine)
+        self.is_python = mine == PROGRAMS
+
     def _fork(self) -> tuple[Launcher, dict[int, int]] | None:
         connection, _ = self._listener.accept()
         received: list[int] = []
@@ -164,13 +188,13 @@ class Server:
             asking = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             count, *numbers = struct.unpack(f"{len(message) // 4}I", message)
             launcher = Launcher.read(asking, count)
-            alike = launcher.situation() == self._situation
+            alike = launcher.situation() == self._situation and (launcher.is_script() or not self.is_python)
         except (OSError, struct.error):
             alike = False
         if not alike:
             _close(received)
             with connection, suppress(OSError):
-                connection.send(b"script")
+                connection.send(b"installed")
             return None
         os.environb.clear()
         os.environb.update(self._added | launcher.environment)
@@ -178,6 +202,9 @@ class Server:
         if pid == 0:
             if NAME in os.environ:
                 touch_as(os.environ[NAME])
+            if not self.is_python:
+                called = os.path.join(os.path.dirname(SCRIPT), os.path.basename(os.fsdecode(launcher.arguments[0])))
+                launcher.arguments[:1] = map(os.fsencode, [sys.executable, called])
             return launcher, dict(zip(numbers, received, strict=True))
         _close(received)
         with suppress(OSError):
@@ -222,10 +249,8 @@ def become(launcher: Launcher, descriptors: dict[int, int]) -> None:
     os.umask(int(launcher.status["Umask"], 8))
     for limit, values in limits.items():
         resource.setrlimit(limit, values)
-    sys.argv[:] = [SCRIPT, *map(os.fsdecode, launcher.arguments[1:])]
-    sys.argv[0] = os.path.join(os.path.dirname(SCRIPT), os.path.basename(os.fsdecode(launcher.arguments[0])))
-    sys.orig_argv[:] = [sys.executable, *sys.argv]
-    sys.modules["__main__"].__file__ = SCRIPT
+    sys.orig_argv[:] = map(os.fsdecode, launcher.arguments)
+    sys.argv[:] = sys.orig_argv[1:]
     time.tzset()
     random.seed()
 
@@ -261,17 +286,26 @@ def _stream(number: int, mode: str, before: io.TextIOWrapper) -> io.TextIOWrappe
     )
 
 
-def run() -> int:
-    """Run the command line, and return its exit status, as the script does."""
-    from touchfs.cli.main import main
-
+def run(script: str) -> int:
+    """Run a script, or `-c`, as Python does, and return its exit status."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
     try:
-        main()
+        if script == "-c":
+            sys.path[0], name, code = "", "<string>", sys.argv.pop(1)
+        else:
+            name = main.__file__ = os.path.abspath(script)
+            sys.path[0] = os.path.dirname(os.path.realpath(name))
+            code = Path(name).read_bytes()
+        exec(compile(code, name, "exec", dont_inherit=True), vars(main))
     except SystemExit as end:
-        return end.code
-    except BaseException:
-        traceback.print_exc()
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
         return 1
+    except BaseException as error:
+        below = error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(below), below)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
@@ -282,15 +316,20 @@ def end(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     os._exit(status)
 
 
 if __name__ == "__main__":
-    os.symlink(SCRIPT, f"{PLACE}/script")
+    os.symlink(SCRIPT, f"{PLACE}/touchfs.installed")
+    os.symlink(sys.executable, f"{PLACE}/python.installed")
     sys.path[0] = os.path.dirname(SCRIPT)
-    command = Server().serve()
+    server = Server()
+    command = server.serve()
     if command is None:
         shutil.rmtree(PLACE, ignore_errors=True)  # as the other server does
     else:
         become(*command)
-        end(run())
+        end(run(sys.argv[0] if server.is_python else SCRIPT))

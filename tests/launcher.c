@@ -1,7 +1,7 @@
 /* Ask the fork server of `fork_server.py` for a process, pass it our descriptors and signals, and end as it ends.
 
-   The server reads all else about us from /proc. It answers "script" where its fork would differ from a new process: then
-   we become one. This runs thousands of times, and a start of Python takes 15 ms. */
+   The server reads all else about us from /proc. It answers "installed" where its fork would differ from a new process:
+   then we become one. This runs thousands of times, and a start of Python takes 15 ms. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -18,6 +18,8 @@
 
 enum { MOST = 253 }; /* descriptors in a message */
 
+static char own[PATH_MAX]; /* the path of this program, and its name, whatever it was called as */
+static const char *program;
 static volatile pid_t process;
 static volatile sig_atomic_t early[NSIG];
 
@@ -37,22 +39,13 @@ static int is_kept(int number) {
    tests of tables say that they need the large one. */
 static const char *socket_of(int count, char **arguments) {
     static const char *const small[] = {"doctor", "mount", "reload", "status", "umount"};
+    if (!strcmp(program, "python")) return "programs";
     if (getenv("COMMAND_IS_LARGE")) return "large";
     for (int each = 2; each < count; each++)
         if (strstr(arguments[each], "://")) return "large";
     for (size_t each = 0; count > 1 && each < sizeof small / sizeof *small; each++)
         if (!strcmp(arguments[1], small[each])) return "small";
     return "large";
-}
-
-/* A path beside this program, whatever it was called as. */
-static const char *beside(const char *name) {
-    static char path[PATH_MAX + 16];
-    ssize_t size = readlink("/proc/self/exe", path, PATH_MAX);
-    if (size < 0) err(1, "/proc/self/exe");
-    path[size] = 0;
-    strcpy(strrchr(path, '/') + 1, name);
-    return path;
 }
 
 static void ask(int server, int arguments, const char *name) {
@@ -79,10 +72,10 @@ static void ask(int server, int arguments, const char *name) {
         memcpy(CMSG_DATA(rights), open, count * sizeof *open);
     }
     struct sockaddr_un place = {.sun_family = AF_UNIX};
-    const char *path = beside(name);
-    if (strlen(path) >= sizeof place.sun_path) errx(1, "%s is too long for a socket", path);
-    strcpy(place.sun_path, path);
-    if (connect(server, (struct sockaddr *)&place, sizeof place) || sendmsg(server, &message, 0) < 0) err(1, "%s", path);
+    size_t size = snprintf(place.sun_path, sizeof place.sun_path, "%.*s%s", (int)(program - own), own, name);
+    if (size >= sizeof place.sun_path) errx(1, "%s is too long for the path of a socket", own);
+    if (connect(server, (struct sockaddr *)&place, sizeof place) || sendmsg(server, &message, 0) < 0)
+        err(1, "%s", place.sun_path);
 }
 
 static const char *answer(int server) {
@@ -94,6 +87,8 @@ static const char *answer(int server) {
 }
 
 int main(int count, char **arguments) {
+    if (readlink("/proc/self/exe", own, sizeof own - 1) < 0) err(1, "/proc/self/exe");
+    program = strrchr(own, '/') + 1;
     struct sigaction before[NSIG], forwarded = {.sa_handler = forward, .sa_flags = SA_RESTART};
     for (int number = 1; number < NSIG; number++)
         if (!is_kept(number) && !sigaction(number, NULL, &before[number]) && before[number].sa_handler != SIG_IGN)
@@ -105,16 +100,15 @@ int main(int count, char **arguments) {
     if (server < 0) err(1, "socket");
     ask(server, count, socket_of(count, arguments));
     const char *told = answer(server);
-    if (!strcmp(told, "script")) {
+    if (!strcmp(told, "installed")) {
         for (int number = 1; number < NSIG; number++)
             if (!is_kept(number)) sigaction(number, &before[number], NULL);
-        char script[PATH_MAX];
-        ssize_t size = readlink(beside("script"), script, sizeof script - 1);
-        if (size < 0) err(1, "%s", beside("script"));
-        script[size] = 0;
-        arguments[0] = script;
-        execv(script, arguments);
-        err(1, "%s", script);
+        char link[sizeof own + sizeof ".installed"], installed[PATH_MAX] = {0};
+        sprintf(link, "%s.installed", own);
+        if (readlink(link, installed, sizeof installed - 1) < 0) err(1, "%s", link);
+        arguments[0] = installed;
+        execv(installed, arguments);
+        err(1, "%s", installed);
     }
     process = atoi(told);
     for (int number = 1; number < NSIG; number++)

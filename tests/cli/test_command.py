@@ -91,10 +91,10 @@ def test_each_command_does_what_the_installed_one_does(shards, tmp_path, name):
     assert shown[len(shown) // 2 :] == shown[: len(shown) // 2]
 
 
-def alike(*arguments, script='exec "$@"', **how):
+def alike(*arguments, script='exec "$@"', programs=(INSTALLED, TOUCHFS), **how):
     """Run both in a shell, and compare what they write and their status."""
     shown = []
-    for program in (INSTALLED, TOUCHFS):
+    for program in programs:
         command = ["bash", "-c", script, "bash", program, *arguments]
         done = subprocess.run(command, capture_output=True, check=False, **how)
         shown.append((done.returncode, done.stdout, done.stderr))
@@ -152,3 +152,40 @@ def test_one_that_is_killed_before_it_asks(shards):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
         gone.connect(os.fspath(TOUCHFS.with_name("large")))
     assert subprocess.run([TOUCHFS, "ls", shards], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+PYTHONS = INSTALLED.with_name("python"), TOUCHFS.with_name("python")
+POOL = """
+import multiprocessing
+def double(x): return 2 * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn" if "__file__" in globals() else "fork").Pool(1) as pool:
+        print(pool.map(double, [1, 2]))
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; print(__name__, sys.argv, sys.orig_argv[1:], sys.path, globals().get('__file__'))",
+        "import atexit, sys; atexit.register(print, 'at its end'); print(end='begun,'); sys.exit('failed')",
+        "def fail(): raise ValueError('no')\nfail()",
+        *(pytest.param(code, marks=pytest.mark.variant) for code in ("def f(:", "raise KeyboardInterrupt", POOL)),
+    ],
+)
+def test_python_runs_a_program(tmp_path, code):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/program.py").write_text(code)
+    (tmp_path / "link.py").symlink_to("elsewhere/program.py")
+    for arguments in (["-c", code], ["elsewhere/program.py"], ["link.py"]):
+        alike(*arguments, "a", "--b", programs=PYTHONS, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"], ["-S", "-c", "print(1)"], ["nothing.py"], ["-c"]])
+def test_python_is_the_installed_one_for_all_else(arguments):
+    alike(*arguments, programs=PYTHONS, input=b"print(__name__)")
+
+
+def test_python_has_what_takes_long_to_import():
+    python = TOUCHFS.with_name("python")
+    assert subprocess.run([python, "-c", "import sys; sys.modules['torch']"], check=False).returncode == 0

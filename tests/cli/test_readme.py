@@ -6,25 +6,26 @@ directory where it began, as the next block is pasted there, too. Blocks of Pyth
 interpreter.
 
 Few readers are root. So another user pastes the README, with the installed command, and in a variant each page. Each
-of his blocks of Python goes into an interpreter of its own. Of the README he has installed what it says, and no other
+of his blocks of Python goes into an interpreter of its own, and his commands start a process for each CPU, as they do
+by themselves. Of the README he has installed what it says, and no other
 extra; in a soak, of each page.
 """
 
 import json
 import os
 import re
+import shlex
 import subprocess
-import sys
 import tempfile
 import tomllib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import groupby
 from pathlib import Path
 
 import pytest
-from command import INSTALLED, TOUCHFS, fork_server
+from command import INSTALLED, TOUCHFS, fork_server, in_one_process
 from own_mounts import own_mounts
 from ports import free_port
 
@@ -138,9 +139,10 @@ def another_user():
 
 
 @pytest.fixture(scope="module")
-def user(request):
-    with request.param() as his:
-        yield his
+def users():
+    """For each kind of user what he has, which begins once: pytest would begin a parameter anew for each page."""
+    with ExitStack() as begun:
+        yield cache(lambda user: begun.enter_context(user()))
 
 
 def shell_of(kind, block):
@@ -151,10 +153,18 @@ def shell_of(kind, block):
     return "".join(f"{command}\nprintf '\\036%d\\036' $?\n" for command, _ in sessions), sessions
 
 
+def alone(command):
+    """A command of a page, which starts no processes unless it says how many."""
+    arguments = shlex.split(command[0])[1:]
+    return " ".join([command[0], *in_one_process(*arguments)[len(arguments) :]])
+
+
 def joined(blocks):
     """The blocks, of which those of Python that follow each other are one program."""
     for kind, group in groupby(blocks, lambda block: block[0]):
         texts = [text for _, text in group]
+        if kind == "console":
+            texts = [re.sub(r"(?<=^\$ )touchfs .*", alone, text, flags=re.MULTILINE) for text in texts]
         if kind == "python":
             texts = [f"for text in {texts!r}: exec(text, {{'__name__': '__main__'}})"]
         yield from ((kind, text) for text in texts)
@@ -172,10 +182,9 @@ PASTED = [name for name, blocks in RUN.items() if blocks]
         *(pytest.param(name, as_another_user, marks=pytest.mark.variant) for name in PASTED if name != README),
         *(pytest.param(name, with_its_extras, marks=pytest.mark.soak) for name in PASTED if name != README),
     ],
-    indirect=["user"],
 )
-def test_every_example_of_a_page(public, page, user):
-    before, program = user
+def test_every_example_of_a_page(public, users, page, user):
+    before, program = users(user)
     place = public / "with spaces and ümläuts 空"
     (place / "bin").mkdir(parents=True)
     if page != README:
@@ -204,7 +213,7 @@ def test_every_example_of_a_page(public, page, user):
     try:
         for kind, block in blocks:
             if kind == "python":
-                done = run(sys.executable, "-c", block)
+                done = run("python", "-c", block)
                 assert done.returncode == 0, f"{block}\n{done.stderr}"
                 continue
             script, sessions = shell_of(kind, block.replace(PORT, port))
