@@ -38,11 +38,10 @@ SMALL, LARGE, PROGRAMS = map(int, sys.argv[1:4])
 SCRIPT, PLACE = sys.argv[4:]
 # What a command imports once it knows that it needs it.
 UNLOADED = ("av", "datasets", "fsspec", "lance", "pandas", "PIL", "pyarrow", "soundfile", "torch")
-# Of these, what many commands of tests need, and what starts no threads: clients of stores take 0.4 s of processor, and
-# the first value of a table 0.5 s.
+# Of these, what many commands of tests need, and what starts no threads: clients of stores take 0.4 s of processor.
 LATER = (
-    *("av", "fsspec.implementations.http", "pandas", "PIL.Image", "pyarrow.compute", "pyarrow.parquet", "s3fs"),
-    *("psycopg", "pyarrow.pandas_compat", "soundfile", "touchfs.source.remote.store", "touchfs.tables.arrow.packed"),
+    *("av", "fsspec.implementations.http", "PIL.Image", "pyarrow.compute", "pyarrow.parquet", "s3fs"),
+    *("psycopg", "soundfile", "touchfs.source.remote.store", "touchfs.tables.arrow.packed"),
     *("touchfs.tables.lance.json_rows", "touchfs.tables.rows.json_rows", "touchfs.tree.table_views"),
 )
 # What most mounts import once they have a dataset or an iterator: 20 ms of each.

@@ -7,8 +7,7 @@ interpreter.
 
 Few readers are root. So another user pastes the README, with the installed command, and in a variant each page. Each
 of his blocks of Python goes into an interpreter of its own, and his commands start a process for each CPU, as they do
-by themselves. Of the README he has installed what it says, and no other
-extra; in a soak, of each page.
+by themselves. Of the README he has installed what it says, and no other extra; in a soak, of each page.
 """
 
 import json
