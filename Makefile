@@ -18,24 +18,24 @@ venv: install-demo
 demo: install-demo
 	@tests/demo.sh
 
-# Every behaviour once, properties of 12 examples instead of 100. Floors run bottom up (tests/floors.py), and the first red one is the last.
+# Every behaviour once, properties of 12 examples. Floors run bottom up (tests/floors.py), and the first red is the last.
 test: install-test
 	$(pytest) $(parallel) --hypothesis-profile fewer -m 'not variant and not soak'
 
-# That, each behaviour in all its variants, and other Pythons.
+# That, each behaviour in all its variants, properties of 50 examples, and other Pythons.
 test-all: install-test
-	$(pytest) $(parallel) -m 'not soak'
+	$(pytest) $(parallel) --hypothesis-profile half -m 'not soak'
 	.ci/pythons
 	$(site)
 
 # The tests that touch what has changed since a commit, by the last `make coverage`: make near BASE=main~3
 near: BASE := HEAD
 near: install-test
-	.venv/bin/python tests/near.py $(BASE) $(parallel) -m 'not variant and not soak'
+	.venv/bin/python tests/near.py $(BASE) $(parallel) --hypothesis-profile fewer -m 'not variant and not soak'
 
 # Which lines the tests touch, by room, with variants and without.
 coverage: install-test
-	.venv/bin/python tests/coverage_by_room.py $(parallel) -m 'not soak'
+	.venv/bin/python tests/coverage_by_room.py $(parallel) --hypothesis-profile half -m 'not soak'
 
 # The library on other Pythons that are installed here, or on those of PYTHONS: make pythons PYTHONS=/opt/bin/python3.14
 export PYTHONS
@@ -66,10 +66,10 @@ bench: install-bench
 bench-scale: install-bench
 	.venv/bin/python tests/bench/scale.py 10000 $(AT)
 
-# Sizes that convince, and what measures memory or time. Then two that need something else: a PID namespace for systemd, and
-# Lhotse's repository, which is cloned from GitHub or is in the directory that TOUCHFS_LHOTSE names.
+# Sizes that convince, what measures memory or time, and properties of 100 examples. Then two that need something else: a PID
+# namespace for systemd, and Lhotse's repository, which is cloned from GitHub or is in the directory that TOUCHFS_LHOTSE names.
 soak: install-test
-	$(pytest) -m soak
+	$(pytest) -m 'soak or hypothesis'
 	$(pytest) tests/systemd/under_systemd.py
 	$(pytest) tests/interop/lhotse_suite.py
 

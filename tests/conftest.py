@@ -19,8 +19,9 @@ pytest_plugins = ["floors", "browser"]
 # How long an example takes, or is made, is up to the machine: it never fails a test.
 settings.register_profile("touchfs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("touchfs")
-# For `make test`: the same properties, of an eighth of the examples.
+# The same properties, of an eighth of the examples for `make test`, and of half of them for `make test-all`.
 settings.register_profile("fewer", settings.get_profile("touchfs"), max_examples=12)
+settings.register_profile("half", settings.get_profile("touchfs"), max_examples=50)
 
 # NumPy makes no threads when it is imported, which takes 0.05 s of processor in each process that tests start.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"

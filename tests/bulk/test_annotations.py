@@ -26,7 +26,7 @@ from twice import Twice
 from touchfs.bulk.annotations import Annotations, PutReport, get_annotations, put_annotations
 from touchfs.core.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 
-KILLS, OPERATIONS = 80, 16
+KILLS, OPERATIONS = 40, 16
 # So often have readers met another version.
 CHANGES = 8
 PAIR = ("metainfo.bin", "metainfo.idx")
@@ -373,7 +373,7 @@ keys = st.sampled_from(["a", "b", 3, "3", "ü\n", "", None, 1.5, "x" * 300])
 objects = st.builds(lambda key, text: {"key": key, "txt": text}, keys, st.text(max_size=9))
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 3)
 @given(st.data(), st.lists(st.lists(objects, max_size=4), min_size=1, max_size=3))
 def test_any_samples_and_any_order_of_lines(tmp_path_factory: Any, data: Any, samples: list[list[Any]]) -> None:
     place = tmp_path_factory.mktemp("any")

@@ -79,7 +79,7 @@ EACH_TARGET = pytest.mark.parametrize(
 
 
 @EACH_TARGET
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("step", [5, pytest.param(2, marks=pytest.mark.variant)])
 def test_interrupted_anywhere_and_resumed(
     request: pytest.FixtureRequest, tmp_path: Path, target: Any, skip_bad: bool, step: int
 ) -> None:

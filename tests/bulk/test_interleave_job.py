@@ -113,7 +113,7 @@ def test_a_partition_of_which_nothing_stays_is_an_empty_shard(tars: Path, tmp_pa
     assert len(tree(out)) == SHARDS
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("parquet", 1), pytest.param("wds", 3, marks=pytest.mark.variant)])
+@pytest.mark.parametrize(("kind", "kills"), [("parquet", 1), pytest.param("wds", 2, marks=pytest.mark.variant)])
 def test_killed_at_any_moment(tars: Path, tmp_path: Path, kind: str, kills: int) -> None:
     """What has appeared is complete and stays, and the same command ends with what an uninterrupted one makes."""
     expected, out = tmp_path / "expected", tmp_path / "out"

@@ -236,7 +236,7 @@ def check_listed(output: Path) -> None:
         assert (output.parent / line.split()[0] / "metainfo.idx").exists()
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.variant)])
 def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
     monkeypatch.chdir(tmp_path)
     lines = []

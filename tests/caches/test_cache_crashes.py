@@ -74,7 +74,7 @@ def test_killed_at_random(place, processes, kills):
     assert generation_of(place) == generation + 1 and leftovers(place) == []
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("every", [7, pytest.param(2, marks=pytest.mark.variant)])
 def test_killed_before_each_operation(place, processes, every):
     write_generation(place, 0)
     found = set()

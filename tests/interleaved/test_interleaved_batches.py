@@ -88,7 +88,7 @@ def identity(batch):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=settings().max_examples // 4)
 @given(shards=SHARDS, limit=st.integers(1, 3000), on_read=st.booleans())
 def test_batches(tmp_path_factory, kind, shards, limit, on_read):
     place = tmp_path_factory.mktemp("shards")

@@ -115,10 +115,8 @@ def taken(iterators: Iterators, iterator: int, right: Any, share: int, file: str
     return found
 
 
-# A ninth of all pairs of a field and a value, a quarter of them, or all.
-SHARES = pytest.mark.parametrize(
-    "share", [9, pytest.param(4, marks=pytest.mark.variant), pytest.param(1, marks=pytest.mark.soak)]
-)
+# A ninth of all pairs of a field and a value, or all.
+SHARES = pytest.mark.parametrize("share", [9, pytest.param(1, marks=pytest.mark.soak)])
 # Those that say where an iteration is, of all that a state says; "kind" can be left out, as Python's states do.
 MOVING = {"position", "epoch", "repeat", "drawn", "drained", "stages", "partition", "kind"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tars import write_tar
 
@@ -76,6 +76,7 @@ SAMPLES = st.lists(
 )
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(st.lists(SAMPLES, min_size=1, max_size=3))
 def test_shards_together_are_as_one(tmp_path_factory, shards):
     """Any samples, counted slowly, in several tars, and in one."""
