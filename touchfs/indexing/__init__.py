@@ -34,10 +34,11 @@ from touchfs.dataset import Dataset
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.opening import Opening
 from touchfs.indexing.place import check_place, index_place
-from touchfs.indexing.silent import look_below, silent_paths
+from touchfs.indexing.silent import look_below
 from touchfs.registry.directory.members import list_directories, shared_directories
 from touchfs.registry.find import candidates
 from touchfs.shard.options import DEFAULT, Decompress, Options
+from touchfs.silent import silent_paths
 from touchfs.source.data import Look, find_type
 from touchfs.source.store import FileType
 
