@@ -38,14 +38,14 @@ def process_pool(processes: int) -> Iterator[Executor]:
             f"over {_TEMPORARY_MAX} bytes, too many for the sockets of processes: choose a shorter one, as TMPDIR=/tmp"
         )
         raise UsageError(message, path=gettempdir())
-    pool = _Pool(processes)
+    pool = _ProcessPool(processes)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-class _Pool(Executor):
+class _ProcessPool(Executor):
     starts_here = True
 
     def __init__(self, processes: int) -> None:
