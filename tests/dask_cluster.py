@@ -18,6 +18,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 from distributed import Client
+from own_mounts import FORGET_OTHERS
 from waiting import wait_until
 
 from touchfs.cli.main import group
@@ -127,7 +128,7 @@ def _become_another_machine(commands: str) -> None:
         raise OSError(ctypes.get_errno(), "unshare")
     if inner := os.fork():
         os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 0xFF)
-    subprocess.run(["sh", "-ec", f"mount --make-rprivate /\n{commands}"], check=True)
+    subprocess.run(["sh", "-ec", f"mount --make-rprivate /\n{FORGET_OTHERS}\n{commands}"], check=True)
 
 
 def _is_written(file: Path) -> bool:

@@ -20,20 +20,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
-from touchfs.core.errors import NotFoundError, TouchfsError
-from touchfs.core.location import Location
 from touchfs.core.urls import shown
 from touchfs.dataset import counted
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
-from touchfs.posix.helper_process import answers_in_time
-from touchfs.posix.mounts import Mount, may_be_away, mounts
+from touchfs.posix.mounts import Mount, mounts
 from touchfs.registry.containers import is_compressed
-from touchfs.registry.directory.members import find_members
-from touchfs.registry.find import find_shards
+from touchfs.registry.found_data import FoundData, find_data
+from touchfs.registry.silent import answers_in_time
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.source.decompressed import scratch_name_of_resolved
 from touchfs.source.fingerprint import Fingerprint, parse_files
@@ -72,15 +69,8 @@ class StoredItem:
     is_silent: bool = False
 
 
-class _FoundData(NamedTuple):
-    """The absolute path of data without links, and whether they no longer exist."""
-
-    resolved: str
-    is_gone: bool
-
-
 # By path. Those that are missing do not answer.
-_Found = Mapping[str, _FoundData]
+_Found = Mapping[str, FoundData]
 
 
 def list_storage(state_dir: str | None = None) -> list[StoredItem]:
@@ -90,7 +80,7 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
     datasets = list(_datasets(index_directory()))
     compressed = list(_compressed(datasets))
     about = {*sources, *(each.source for each in datasets), *(path for path, _ in compressed)}
-    found = answers_in_time(about, _PATIENCE_SECONDS, _find_data)
+    found = answers_in_time(about, _PATIENCE_SECONDS, find_data)
     items = [
         *_indexes(datasets, sources, found),
         *_scratch(compressed, found),
@@ -217,7 +207,7 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str], 
     used = {*map(store, mounted), *(path for path, (source,) in about.items() if source in mounted)}
     stores = [path for path in _list_files(state_directory(state_dir)) if path.endswith(STATE_SUFFIX)]
     shards = {path: _shards_of(path) for path in stores if path not in about}
-    found = {**answers_in_time(chain(*shards.values()), _PATIENCE_SECONDS, _find_data), **found}
+    found = {**answers_in_time(chain(*shards.values()), _PATIENCE_SECONDS, find_data), **found}
     for path in stores:
         files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
         paths = about.get(path) or shards[path]
@@ -288,31 +278,6 @@ def _is_silent(paths: list[str], found: _Found) -> bool:
 def _resolved(path: str, found: _Found) -> str:
     """The path without links. If it is silent, nobody knows whether it has any."""
     return found[path].resolved if path in found else path
-
-
-def _find_data(path: str) -> _FoundData:
-    return _FoundData(Location.of(path).resolved, _is_gone(path))
-
-
-def _is_gone(path: str) -> bool:
-    """True if nothing is at this path, also not what is named by it, as a pair of Megatron's or a name with braces, and
-    no part of that is on a disk that may merely be away. What may not be accessed counts as existing.
-    """
-    location = Location.of(path)
-    if location.inside is not None:
-        location = Location.of(path := location.inside.archive)
-    if location.is_url:
-        return False  # to ask its store might take minutes
-    try:
-        if os.path.lexists(path):
-            return False
-        find_shards(path)
-    except NotFoundError:
-        one_of_each_directory = {os.path.dirname(each): each for each in find_members(location) or [path]}
-        return not any(map(may_be_away, one_of_each_directory.values()))
-    except (TouchfsError, OSError):
-        pass
-    return False
 
 
 def _mounts() -> list[Mount]:

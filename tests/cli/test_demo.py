@@ -73,7 +73,7 @@ def test_an_interrupted_demo(demo, command):
 @pytest.mark.variant
 def test_a_demo_that_is_interrupted_at_any_time(demo):
     choose = random.Random(1)
-    for lines in choose.sample(range(80), 8):
+    for lines in choose.sample(range(80), 4):
         process = demo()
         for _ in range(lines):
             process.stdout.readline()

@@ -27,7 +27,7 @@ from touchfs.format.wav import build_header
 # What a command writes about the data: `{d}` is a directory of tars and JSONL, `{t}` of a table, `{m}` a mount, `{n}` a
 # name of a file that is not there, `{o}` a new path.
 CALLS = {
-    "cat": ["{d}:shards/{n}", "{d}:manifests/left_out.txt", "{d}:shards/keys/ERROR.txt"],
+    "cat": ["{d}:shards/{n}"],
     "convert": ["{d} {o} --to tar --jobs 1"],
     "cp": ["-r {d}:shards {o}", "{d}:{n} {o}"],
     "demo": ["{o}", "{d}"],
@@ -43,8 +43,8 @@ CALLS = {
     "interleave": ["{d} {o}", "{t} {o} --where {n}"],
     "iterate": ["{d}", "{d} --output json", "{d} --select {n}", "{t} --where {n}"],
     "iterator": ["create {d} one", "next {d} one", "list {d}", "peek {m} {n}"],
-    "ls": ["{d}", "-l {d}:shards", "{d}:by-key", "{d}:shards/{n}", "{t}:by-label", "{t}:columns", "{t}:shards/table"],
-    "manifest": ["{d} {o} --kind nemo", "{d} {o} --kind kaldi", "{d} --kind nemo"],
+    "ls": ["-l {d}:shards", "{d}:by-key", "{d}:shards/{n}", "{t}:by-label", "{t}:columns"],
+    "manifest": ["{d} {o} --kind kaldi", "{d} --kind nemo"],
     "meta": ["get {d}", "put {d}"],
     "mount": ["{d} {d}/{n}", "{n} {o}", "{d} {m}"],
     "pack": ["touchnet {d}/keys.jsonl {o} --jobs 1", "touchnet {n} {o}"],
@@ -58,6 +58,8 @@ CALLS = {
     "umount": ["{d}", "{n}"],
     "verify": ["{d} --write --jobs 1", "{d} --jobs 1", "{t} --jobs 1 --json"],
 }
+# Every fourth name is that of a tar, of which each sample has a name: they are quoted alike.
+TARS = NAMES[::4]
 # Commands that write nothing about data.
 WAV = build_header(200, 8000) + bytes(200)
 OWN = {"setup"}
@@ -74,11 +76,13 @@ class World:
         self.place, self.name = place, name
         self.data, self.table, self.point = (place / name(EVIL) / each for each in ("data", "table", "mnt"))
         self.environment = os.environ | {f"XDG_{each}_HOME": str(place / each) for each in ("CACHE", "STATE")}
-        for each in map(name, NAMES):
-            labels = {"text": each, "speaker": each, "language": each}
-            members = {f"{each}.wav": WAV, f"{each}.json": json.dumps(labels).encode(), f"{each}.{each}": b"other"}
-            write_tar(self.data / f"{each}.tar", members)
-        whole = (self.data / f"{name(NAMES[0])}.tar").read_bytes()
+        for first, tar in enumerate(map(name, TARS)):
+            members = {}
+            for each in map(name, NAMES[4 * first : 4 * first + 4]):
+                labels = {"text": each, "speaker": each, "language": each}
+                members |= {f"{each}.wav": WAV, f"{each}.json": json.dumps(labels).encode(), f"{each}.{each}": b"other"}
+            write_tar(self.data / f"{tar}.tar", members)
+        whole = (self.data / f"{name(TARS[0])}.tar").read_bytes()
         (self.data / f"{name(EVIL)}.tar").write_bytes(whole[:512] + b"damaged" * 1000)
         records = [{"id": name(text), "text": name(text), "speaker": name(text), "audio": name(text)} for text in TEXTS]
         lines = [json.dumps(record) for record in records]
@@ -99,7 +103,7 @@ class World:
     def arguments(self, command, call):
         self.count += 1
         places = {
-            "d": self.data, "t": self.table, "m": self.point, "n": f"no{self.name(EVIL)}", "e": self.name(NAMES[3]),
+            "d": self.data, "t": self.table, "m": self.point, "n": f"no{self.name(EVIL)}", "e": self.name(TARS[1]),
             "o": self.place / f"{self.name(EVIL)}{self.count}",
         }  # fmt: skip
         return in_one_process(command, *(word.format(**places) for word in call.split()))
@@ -254,7 +258,7 @@ class _HostileServer(BaseHTTPRequestHandler):
 
     def do_GET(self):  # the name that http.server calls
         if self.path == "/":
-            links = "".join(f'<a href="{quote(os.fsencode(name))}.tar">{name!r}</a>' for name in NAMES)
+            links = "".join(f'<a href="{quote(os.fsencode(name))}.tar">{name!r}</a>' for name in TARS)
             body = f"<html><body>{links}</body></html>".encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
@@ -279,7 +283,7 @@ def test_what_a_web_server_says(worlds):
         for call in (["info", url], ["ls", f"{url}x.tar"], ["iterate", url]):
             done = worlds[0].run(*call)
             assert done.returncode == 1
-            assert 0 < len(lines_of(done.stdout + done.stderr, call)) < 2 * len(NAMES)
+            assert 0 < len(lines_of(done.stdout + done.stderr, call)) < 2 * len(TARS)
         server.shutdown()
 
 
@@ -292,7 +296,7 @@ def test_what_a_service_manager_gets(worlds, tmp_path):
     assert [line.partition("=")[0] for line in message] == ["EXTEND_TIMEOUT_USEC", "STATUS"]
 
 
-LOCALES = {"C": None, "POSIX": None, "C.UTF-8": None, "en_US": "ISO-8859-1", "ja_JP": "EUC-JP"}
+LOCALES = {"C": None, "C.UTF-8": None, "en_US": "ISO-8859-1", "ja_JP": "EUC-JP"}
 
 
 @pytest.mark.parametrize("locale", with_variants(LOCALES, lambda locale: locale in ("C", "ja_JP")))

@@ -68,7 +68,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path):
         "demo": ["--help"],
         "doctor": ["--help"],
         "image": [str(make_wds_tar(tmp_path / "t.tar", [("a.txt", b"a")])), "-o", str(tmp_path / "x.erofs")],
-        "index": ["--force", str(shards)],
+        "index": ["--force", "--jobs", "1", str(shards)],
         "info": [str(shards)],
         "iterate": [str(shards)],
         "iterator": ["list", str(shards)],
@@ -133,13 +133,13 @@ def test_an_indexed_tar_is_listed_without_what_reads_shards(text, tmp_path):
     assert len(ours(imported)) <= 232, ours(imported)
 
 
-def test_a_mount_imports_only_what_it_needs_before_the_root_answers(shards, tmp_path):
+def test_a_mount_imports_only_what_it_needs_before_the_root_answers(shards, tmp_path, text):
     """Each of these would delay it. Nodes come with the first iterator."""
     point = str(tmp_path / "mnt")
     command = [sys.executable, "-X", "importtime", "-c", "from touchfs.cli.main import main; main()"]
     mounted = subprocess.run([*command, "mount", str(shards), point], capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in mounted.stderr.splitlines()}
-    modules(RUN, "umount", point)
+    text("umount", point)
     assert "touchfs_mount.mounting.mounting" in imported
     assert not imported & {
         *("pyarrow", "lance", "PIL", "soundfile", "fsspec", "asyncio", "rich", "tarfile"),

@@ -264,7 +264,7 @@ def test_global_batches_go_on_with_other_ranks(shards, here, text, touchfs):
 @pytest.mark.parametrize("order", [(), ("--shuffle", "7"), ("--shuffle", "7", "--global-batch", "2")])
 def test_what_a_state_has_seen_and_what_is_left_are_all(shards, here, text, touchfs, order):
     whole = lines(text, shards, *order)
-    for taken in (0, 3, 9, 10):
+    for taken in (3, 10):
         seen = lines(text, shards, *order, "--take", str(taken), "--save-state", here / "state")
         assert lines(text, shards, *order, "--until", here / "state") == seen == whole[:taken]
         assert lines(text, shards, *order, "--resume", here / "state") == whole[taken:]

@@ -59,7 +59,7 @@ def test_get_writes_a_line_a_sample_in_dataset_order(own, text):
 
 def test_a_pipe_from_get_to_put(own, here):
     def pipe(edit):
-        command = f"{TOUCHFS} meta get own | {edit} | {TOUCHFS} meta put own"
+        command = f"{TOUCHFS} meta get own | {edit} | {TOUCHFS} meta put --jobs 1 own"
         done = subprocess.run(["bash", "-c", command], cwd=here, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return done.stdout

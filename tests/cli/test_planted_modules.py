@@ -1,6 +1,8 @@
 """Nothing that lies in the current directory or the dataset's is ever run."""
 
 import gzip
+import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -14,15 +16,19 @@ LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
 
 @pytest.fixture(scope="module")
-def planted():
-    """The names of all modules that are imported anywhere."""
+def planted(tmp_path_factory):
+    """A directory with a module of each name that is imported anywhere, and the file that it writes to if it is run."""
+    place = tmp_path_factory.mktemp("planted")
+    (place / "modules").mkdir()
     ours = {"sitecustomize", "touchfs", "touchfs_mount", "usercustomize"}
-    return (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | ours
+    for name in (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | ours:
+        (place / "modules" / f"{name}.py").write_text(f"open({str(place / 'run')!r}, 'a').write(__name__ + ' ')\n")
+    return place / "modules", place / "run"
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, planted):
-    """A dataset, which is the current directory, with a module of each name that is imported anywhere."""
+    """A dataset, which is the current directory, with these modules in both."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
@@ -30,11 +36,11 @@ def here(tmp_path, monkeypatch, planted):
     data.mkdir()
     (data / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
     (data / "b.jsonl").write_bytes(LINES)
+    modules, run = planted
     for directory in (tmp_path, data):
-        for name in planted:
-            (directory / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write(__name__ + ' ')\n")
+        shutil.copytree(modules, directory, copy_function=os.link, dirs_exist_ok=True)
     yield tmp_path
-    assert not (tmp_path / "run").exists(), (tmp_path / "run").read_text()
+    assert not run.exists(), run.read_text()
 
 
 def run(*arguments, status=0, **options):

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from dataclasses import asdict
 
 import pytest
 from command import TOUCHFS, in_one_process
@@ -15,6 +16,7 @@ from range_server import range_server
 
 import touchfs
 from touchfs.source.scratch.store import Scratch
+from touchfs.storage import list_storage
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
@@ -24,15 +26,25 @@ ONE_LIST = "1 list of the shards that states are over"
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A user's directories of their own, and two datasets, of which one is compressed."""
+    """A user's directories of their own, and a dataset with an iterator, of which one shard is compressed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in ("kept", "moved"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / "a.jsonl").write_bytes(LINES)
-        (tmp_path / "data" / name / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
-        run("iterator", "create", tmp_path / "data" / name, "train")
+    make(tmp_path / "data" / "kept")
     return tmp_path
+
+
+@pytest.fixture
+def moved(home):
+    """Another such dataset."""
+    return make(home / "data" / "moved")
+
+
+def make(place):
+    place.mkdir(parents=True)
+    (place / "a.jsonl").write_bytes(LINES)
+    (place / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
+    run("iterator", "create", place, "train")
+    return place
 
 
 def run(*arguments, status=0):
@@ -42,12 +54,14 @@ def run(*arguments, status=0):
 
 
 def listed(kind=None):
-    return [each for each in json.loads(run("storage", "ls", "--json")) if kind in (None, each["kind"])]
+    """What `touchfs storage ls --json` prints."""
+    return [json.loads(json.dumps(asdict(each))) for each in list_storage() if kind in (None, each.kind)]
 
 
-def test_everything_that_is_kept_is_listed_with_what_it_is_about(home):
+def test_everything_that_is_kept_is_listed_with_what_it_is_about(home, moved):
     data = home / "data"
-    stored = listed()
+    stored = json.loads(run("storage", "ls", "--json"))
+    assert stored == listed()
     assert {(each["kind"], each["about"]) for each in stored} == {
         ("index", str(data / "kept")),
         ("index", str(data / "moved")),
@@ -81,20 +95,20 @@ def test_results_of_filters_are_listed_and_can_be_removed(home):
 
 def test_small_files_of_the_scratch_store_are_one_item(home):
     store = Scratch(str(home / "cache" / "touchfs" / "scratch"))
-    for number in range(1200):
+    for number in range(1001):
         store.keep(f"{number:032x}", bytes(100))
     (item,) = listed("values")
-    assert (len(item["files"]), item["size"]) == (1200, 1200 * 116)
+    assert (len(item["files"]), item["size"]) == (1001, 1001 * 116)
     shown = [line for line in run("storage", "ls").splitlines() if " values " in line]
-    assert len(shown) == 1 and "1,200 rendered slices, blocks of data at URLs and other small files" in shown[0]
+    assert len(shown) == 1 and "1,001 rendered slices, blocks of data at URLs and other small files" in shown[0]
     run("storage", "prune", "--keep", "0")
     assert listed("values") == listed("scratch") == []
     store.keep(f"{0:032x}", b"again")
     assert store.kept(f"{0:032x}") == b"again"
 
 
-def test_prune_removes_what_is_about_data_that_are_gone(home):
-    shutil.rmtree(home / "data" / "moved")
+def test_prune_removes_what_is_about_data_that_are_gone(home, moved):
+    shutil.rmtree(moved)
     shown = run("storage", "prune", "--dry-run")
     assert shown.count("gone") == 3
     assert len(listed()) == 7
@@ -148,7 +162,7 @@ def test_members_on_a_disk_that_is_absent_are_not_gone(home):
     assert [each["about"] for each in listed("state") if each["is_gone"]] == [source]
 
 
-def test_prune_keeps_so_much_and_all_positions(home):
+def test_prune_keeps_so_much_and_all_positions(home, moved):
     now = time.time()
     for each in listed():
         for file in each["files"]:
@@ -161,7 +175,7 @@ def test_prune_keeps_so_much_and_all_positions(home):
     run("storage", "prune", "--keep", 0)
     assert listed("index") == listed("scratch") == []
     assert len(listed("state")) == 2 and len(listed("shards")) == 1
-    assert run("iterator", "next", home / "data" / "moved", "train") == "shards/a/line-0.json\n"
+    assert run("iterator", "next", moved, "train") == "shards/a/line-0.json\n"
 
 
 def test_what_a_mount_uses_stays(home):
@@ -209,14 +223,14 @@ def test_an_index_of_a_url_is_listed_and_is_never_gone(home):
     assert not index["is_gone"]
 
 
-def test_checksums_and_a_journal_belong_to_their_dataset(home):
+def test_checksums_and_a_journal_belong_to_their_dataset(home, moved):
     data = home / "data"
     run("verify", "--write", "--jobs", "1", data / "kept")
-    run("verify", "--write", "--jobs", "1", data / "moved")
+    run("verify", "--write", "--jobs", "1", moved)
     for path in (home / "cache").rglob("*.crc32c"):
         os.utime(path, (0, 0))
     assert run("storage", "prune").strip() == "0 bytes in 0 items"
     assert len(list((home / "cache").rglob("*.crc32c"))) == 4
-    shutil.rmtree(data / "moved")
+    shutil.rmtree(moved)
     run("storage", "prune")
     assert len(list((home / "cache").rglob("*.crc32c"))) == 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
+from touchfs.cli.pool import process_pool
 from touchfs.core import jobs
 from touchfs.core.errors import TouchfsError
 
@@ -31,6 +32,10 @@ def inverse(number: int) -> float:
     return 1 / number
 
 
+def own_process(_: int) -> int:
+    return os.getpid()
+
+
 def die(number: int) -> None:
     os._exit(number)
 
@@ -44,6 +49,13 @@ def test_results_come_in_order(executor: Executor | None) -> None:
 
 def test_no_tasks(executor: Executor | None) -> None:
     assert list(jobs.run(square, [], executor)) == []
+
+
+def test_no_process_is_started_for_a_single_task() -> None:
+    own = [os.getpid()]
+    with process_pool(2) as pool:
+        assert list(jobs.run(own_process, [0], pool)) == list(jobs.run_sized(own_process, [(0, 1)], pool)) == own
+        assert own[0] not in jobs.run(own_process, range(2), pool)
 
 
 def test_tasks_are_drawn_little_by_little(executor: Executor | None) -> None:

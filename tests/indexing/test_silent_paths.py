@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from touchfs.core.errors import MissingExtraError, UsageError
-from touchfs.indexing.silent import silent_paths
+from touchfs.registry.silent import silent_paths
 from touchfs.source.data import Look
 from touchfs.source.store import Status
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from command import INSTALLED
+from own_mounts import FORGET_OTHERS
 
-# A new namespace has all mounts of other tests, too. They could not end before it does, and one may hang.
-FORGET_OTHERS = "umount --all --types fuse.touchfs,fuse.touchfs-control --internal-only --no-canonicalize --lazy"
 # $1 is a new directory, $2 the command. All that is mounted ends with the namespace.
 _SETUP = f"""
     set -e

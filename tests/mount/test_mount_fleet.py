@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from command import INSTALLED
-from machine import FORGET_OTHERS
 from mounts import Mount, is_mounted, is_stepped, is_waiting, touchfs
+from own_mounts import FORGET_OTHERS
 from postgres_server import own_server, postgres_data, server
 from touchnet import UINT8, write_modality
 from variants import with_variants

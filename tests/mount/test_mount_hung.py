@@ -19,7 +19,8 @@ from touchfs_mount.mountpoints.image_records import ImageRecord
 from waiting import wait_until
 
 from touchfs.containers.touchnet.writer import TouchNetWriter
-from touchfs.indexing.silent import look_below, silent_paths
+from touchfs.indexing.silent import look_below
+from touchfs.registry.silent import silent_paths
 from touchfs.source.data import DATA
 
 SHARDS, SAMPLES = 8, 40

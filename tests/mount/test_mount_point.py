@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 from command import INSTALLED, TOUCHFS
-from machine import FORGET_OTHERS
 from mounts import SPEECH, is_mounted, touchfs
+from own_mounts import FORGET_OTHERS
 from tars import write_tar
 from touchfs_mount.mountpoints import mountpoint
 from waiting import wait_until

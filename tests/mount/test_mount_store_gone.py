@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from command import TOUCHFS
-from machine import FORGET_OTHERS
 from mounts import is_stepped, touchfs
+from own_mounts import FORGET_OTHERS
 from small_disks import AS_ROOT, fill, refused, small_disk
 from touchnet import UINT8, write_modality
 from waiting import wait_until

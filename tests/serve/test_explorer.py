@@ -56,10 +56,11 @@ def test_the_policy_of_a_page(served, path):
 
 
 def test_every_link_leads_to_something_of_this_server(served):
-    left, seen = [*PAGES], {}
+    left, seen, drawn = [*PAGES], {}, 0
     while left:
         path = left.pop()
-        if path in seen:
+        drawn += (is_drawn := path.startswith(("/-/spectrogram", "/-/wave")))
+        if path in seen or (is_drawn and drawn > 20):  # sixty of each differ by their sample alone
             continue
         got = served.ask(path, Accept=BROWSER)
         seen[path] = got.status

@@ -27,6 +27,7 @@ from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
+SAMPLES = 5
 MUTANTS = pytest.mark.parametrize(
     "mutants", [14, pytest.param(30, marks=pytest.mark.variant), pytest.param(150, marks=pytest.mark.soak)]
 )
@@ -47,7 +48,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     segments = [{"start": 0.0, "end": 0.001, "txt": "a"}, {"start": 0.001, "end": 0.002, "txt": "b"}]
     samples = [
         ({"key": f"d{j // 3}/utt{j}", "txt": "text", "sample_rate": 8000, "info": {"segments": segments}}, bytes(64))
-        for j in range(8)
+        for j in range(SAMPLES)
     ]
     write_speech(tmp_path / "data" / "000000000", samples)
     (tmp_path / "secret").write_bytes(b"secret" * 1000)
@@ -99,7 +100,7 @@ def walk(dataset: Dataset) -> Iterator[bytes]:
                 yield bytes(content.read(0, min(content.size, 1 << 20)))
 
     tree.find(tree.resolve("merged").inode, b"max=1")
-    for path in ("slices/all", *(f"slices/1s-9s/000000000/d{i // 3}/utt{i}.wav" for i in range(8))):
+    for path in ("slices/all", *(f"slices/1s-9s/000000000/d{i // 3}/utt{i}.wav" for i in range(SAMPLES))):
         yield from attempts(lambda path=path: below(tree.resolve(path).inode))
     for inode in [entry.inode for _, entry, _ in tree.entries(1)]:
         yield from attempts(lambda inode=inode: below(inode))

@@ -28,7 +28,7 @@ from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
 
 KINDS = [*FORMATS, "parquet", "parquet-plain", "parquet-nested", "lance"]
-SPANS = ("all", "0.25-1.5", "1000s-9000s")
+SPANS = ("all", "0.25-1.5")  # `test_slices_by_name.py` has spans of samples
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +87,23 @@ def opened(place: Path, *, full: bool = False, layout: str | None = None) -> tup
     return dataset, Tree(dataset, range(1, len(dataset.shards) + 1))
 
 
+@pytest.fixture(scope="module")
+def tars(tmp_path_factory: pytest.TempPathFactory, recordings: list[Path]) -> dict[bool, tuple[Dataset, Tree]]:
+    """The same in a tar, by whether its index is full."""
+    places = {full: tmp_path_factory.mktemp("tars") / "tar" for full in (False, True)}
+    return {full: opened(write_as_tar(place, recordings), full=full) for full, place in places.items()}
+
+
+@pytest.fixture(scope="module")
+def pieces(tars: dict[bool, tuple[Dataset, Tree]], recordings: list[Path]) -> dict[tuple[bool, str, str], bytes]:
+    return {
+        (full, span, path.stem): read(tree, f"slices/{span}/x/{path.stem}.wav")
+        for full, (_, tree) in tars.items()
+        for span in SPANS
+        for path in recordings[:-1]
+    }
+
+
 def lists_of(tree: Tree) -> dict[str, bytes]:
     return {name: read(tree, f"manifests/{name}") for name in ("nemo_manifest.jsonl", "kaldi/utt2dur", "kaldi/text")}
 
@@ -94,29 +111,32 @@ def lists_of(tree: Tree) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "pair", with_variants(product(KINDS, (False, True)), lambda pair: pair[1] == KINDS.index(pair[0]) % 2), ids=str
 )
-def test_pieces_are_those_of_a_tar(tmp_path: Path, recordings: list[Path], pair: tuple[str, bool]) -> None:
+def test_pieces_are_those_of_a_tar(
+    tmp_path: Path, recordings: list[Path], pieces: dict[tuple[bool, str, str], bytes], pair: tuple[str, bool]
+) -> None:
     """Each kind once, every other one with a full index."""
     kind, full = pair
     layout = "nested" if kind == "parquet-nested" else None
     _, table = opened(write(tmp_path / "table", kind, recordings), full=full, layout=layout)
-    _, tar = opened(write_as_tar(tmp_path / "tar", recordings), full=full)
     for path in recordings[:-1]:
         name = f"{path.stem}/audio.wav" if layout else f"{path.stem}.wav"
         directory = f"slices/all/x/{path.stem}" if layout else "slices/all/x"
         assert os.path.basename(name).encode() in [each for each, _, _ in table.entries(table.resolve(directory).inode)]
         for span in SPANS:
-            assert read(table, f"slices/{span}/x/{name}") == read(tar, f"slices/{span}/x/{path.stem}.wav"), (span, name)
+            assert read(table, f"slices/{span}/x/{name}") == pieces[full, span, path.stem], (span, name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lengths_and_lists_are_those_of_a_tar(tmp_path: Path, recordings: list[Path], kind: str) -> None:
+def test_lengths_and_lists_are_those_of_a_tar(
+    tmp_path: Path, recordings: list[Path], tars: dict[bool, tuple[Dataset, Tree]], kind: str
+) -> None:
     """Once the index is full. Names of files are others in a directory for each row."""
     layout = "nested" if kind == "parquet-nested" else None
     place = write(tmp_path / "table", kind, recordings)
     before, _ = opened(place, layout=layout)
     assert (before.timed, before.facts()["samples_of_unknown_duration"]) == (0, 6)
     dataset, table = opened(place, full=True, layout=layout)
-    expected, tar = opened(write_as_tar(tmp_path / "tar", recordings), full=True)
+    expected, tar = tars[True]
     assert (dataset.timed, dataset.seconds) == (expected.timed, expected.seconds) == (5, 5 * SECONDS)
     assert dataset.facts()["samples_of_unknown_duration"] == expected.facts()["samples_of_unknown_duration"] == 1
     own, others = lists_of(table), lists_of(tar)

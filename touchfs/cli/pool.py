@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import forkserver, parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -28,8 +28,8 @@ _PRELOADED = ["__main__", "touchfs.indexing.index_task"]
 
 
 @contextmanager
-def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are started by a fork server: a plain fork would copy the locks of our threads.
+def process_pool(processes: int) -> Iterator[Executor]:
+    """Processes that are started with the first task. A single task of a job needs none (`touchfs.core.jobs`).
 
     Raises UsageError for a directory of temporary files whose name is too long.
     """
@@ -38,23 +38,39 @@ def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
             f"over {_TEMPORARY_MAX} bytes, too many for the sockets of processes: choose a shorter one, as TMPDIR=/tmp"
         )
         raise UsageError(message, path=gettempdir())
-    setting = interpreter.user_setting()
-    # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
-    with interpreter.safe_path(), interpreter.deferred_signals():
-        forkserver.set_forkserver_preload(_PRELOADED)
-        forkserver.ensure_running()
-    pool = _ProcessPool(processes, _Context(), _follow_parent, (setting,))
+    pool = _ProcessPool(processes)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-class _ProcessPool(ProcessPoolExecutor):
+class _ProcessPool(Executor):
+    starts_here = True
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._started: ProcessPoolExecutor | None = None
+
     def submit(self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
-        """This may start a process. An exception in the middle would leave one that the pool does not know."""
+        if self._started is None:
+            self._started = self._start()
+        # This may start a process. An exception in the middle would leave one that the pool does not know.
         with interpreter.deferred_signals():
-            return super().submit(function, *arguments, **options)
+            return self._started.submit(function, *arguments, **options)
+
+    def _start(self) -> ProcessPoolExecutor:
+        """By a fork server: a plain fork would copy the locks of our threads."""
+        setting = interpreter.user_setting()
+        # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
+        with interpreter.safe_path(), interpreter.deferred_signals():
+            forkserver.set_forkserver_preload(_PRELOADED)
+            forkserver.ensure_running()
+        return ProcessPoolExecutor(self._processes, _Context(), _follow_parent, (setting,))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if self._started is not None:
+            self._started.shutdown(wait, cancel_futures=cancel_futures)
 
 
 class _Process(ForkServerProcess):

@@ -2,7 +2,8 @@
 
 Tasks are submitted only a little ahead of finished ones, so a million of them cost no memory: `AHEAD`, or as many as
 the executor's `tasks_ahead` says. Results come in the order of the tasks. The first error stops the job: pending tasks
-are cancelled and running ones are waited for, so no task is still writing when the caller gets the error.
+are cancelled and running ones are waited for, so no task is still writing when the caller gets the error. A single task
+runs in this process if the executor `starts_here`: it has to start processes first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from concurrent.futures import (
 )
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from touchfs.core.errors import LostTaskError, LostWorkerError
@@ -49,13 +50,16 @@ def run(
     if a worker process dies. A LostTaskError of one task is raised when all others are done.
     """
     done = done or (lambda result: None)
+    tasks = iter(tasks)
+    if executor is not None:
+        first = list(islice(tasks, 2))
+        tasks, executor = chain(first, tasks), _needed(executor, len(first))
     if executor is None:
         for task in tasks:
             result = function(task)
             done(result)
             yield result
         return
-    tasks = iter(tasks)
     window: deque[Future[T]] = deque()
     running: set[Future[T]] = set()
     lost: list[LostTaskError] = []
@@ -96,6 +100,10 @@ def run(
         raise LostTaskError(f"{len(lost)} of the tasks were lost, the others are done: {lost[0].message}")
 
 
+def _needed(executor: Executor, tasks: int) -> Executor | None:
+    return None if tasks < 2 and getattr(executor, "starts_here", False) else executor
+
+
 class _SubmittedFuture(Future[T]):
     """A future that may be cancelled while its pool breaks. In Python 3.11 the thread that manages the pool would end
     with an error, and neither the workers nor the other futures would ever end.
@@ -126,7 +134,7 @@ def run_sized(
     if not tasks:
         return
     with ProgressTotal(progress, sum(size for _, size in tasks)) as total:
-        if executor is None:
+        if (executor := executor and _needed(executor, len(tasks))) is None:
             yield from run(partial(_sized, function, total.add), tasks, None, done)
         else:
             yield from run(partial(_sized, function, total.remote()), tasks, executor, done, total.poll)

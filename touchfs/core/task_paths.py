@@ -18,7 +18,7 @@ def is_here(executor: Executor | None) -> bool:
         return True
     from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
-    return isinstance(executor, ProcessPoolExecutor | ThreadPoolExecutor)
+    return isinstance(executor, ProcessPoolExecutor | ThreadPoolExecutor) or getattr(executor, "starts_here", False)
 
 
 def path_there(executor: Executor | None, path: str) -> str:

@@ -34,7 +34,7 @@ from touchfs.dataset import Dataset
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.opening import Opening
 from touchfs.indexing.place import check_place, index_place
-from touchfs.indexing.silent import look_below, silent_paths
+from touchfs.indexing.silent import look_below
 from touchfs.registry.directory.members import list_directories, shared_directories
 from touchfs.registry.find import candidates
 from touchfs.shard.options import DEFAULT, Decompress, Options
@@ -142,6 +142,8 @@ def list_dataset(
 def _silent(source: Location, options: Options, patience_seconds: float | None, look: Look) -> frozenset[str]:
     if patience_seconds is None:
         return frozenset()
+    from touchfs.registry.silent import silent_paths  # which `ls` has no use for
+
     paths = candidates(source, look, locations=options.limits.locations)
     silent = silent_paths(shared_directories(paths), patience_seconds, look.stat)
     list_directories(paths, look, silent)  # which may take long, and answers for all paths in them

@@ -1,35 +1,20 @@
-"""Shards whose file system does not answer. Any access to their files waits, perhaps for ever.
-
-A caller that must not wait first tests all paths in threads (`posix.threads.silent_paths`). A path that has not
-answered after some seconds is *silent*, and its thread is abandoned. A process with such a thread may not end, even
-when it is killed. So a command that has to end lets another process ask (`posix.helper_process.answers_in_time`).
-"""
+"""Shards whose file system does not answer (`registry.silent`): what is looked at before, and what stands for them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from touchfs.core.errors import TouchfsError
-from touchfs.core.location import Location
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
-from touchfs.posix import threads
 from touchfs.registry.directory.left_out import LeftOutFiles
 from touchfs.registry.find import directory_kind, walk
-from touchfs.source.remote.storage_options import StorageOptions
 from touchfs.source.store import FileType, Store
 
 # How long a mount waits by default.
 PATIENCE_SECONDS = 10.0
-
-
-def silent_paths(paths: Iterable[str], seconds: float, access: Callable[[str], object]) -> frozenset[str]:
-    """The paths that do not answer `access` within `seconds`. Stores take a while to answer, also if all is well."""
-    paths = list(paths)
-    at_once = StorageOptions.configured().requests if any(Location.of(path).is_url for path in paths) else 1
-    return threads.silent_paths(paths, seconds, access, at_once)
 
 
 def look_below(path: str, store: Store) -> None:

@@ -17,15 +17,12 @@ import pickle
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
-from touchfs.core.errors import SourceError, TouchfsError
+from touchfs.core.errors import TouchfsError
 from touchfs.posix import interpreter
-from touchfs.posix.threads import silent_paths
-
-T = TypeVar("T")
 
 # From the end of a process's connection, or from its signal, to the end of the process.
 _END_SECONDS = 1.0
@@ -94,45 +91,3 @@ def answer_calls(serve: Callable[..., Callable[..., Any]]) -> None:
                 result = error
             stream.write(pickle.dumps(result))
             stream.flush()
-
-
-def answers_in_time(paths: Iterable[str], seconds: float, ask: Callable[[str], T]) -> dict[str, T]:
-    """Call `ask`, a function of a module, with each path, and return its answers. Silent paths are left out.
-
-    Another process calls it, which imports only this module and that of `ask`. Raises SourceError if none can be
-    started.
-    """
-    if not (asked := list(dict.fromkeys(paths))):
-        return {}
-    try:
-        with closing(HelperProcess(__name__, seconds, ask, end=signal.SIGKILL)) as helper:
-            answers: dict[str, T] = helper.call(asked)
-            return answers
-    except OSError as error:
-        raise SourceError(f"no process can be started to look at data: {error.strerror}") from error
-    except HelperEndedError as error:
-        raise SourceError(f"the process that looks at data was ended{error}") from error
-
-
-def _ask_in_time(seconds: float, ask: Callable[[str], T]) -> Callable[[Sequence[str]], dict[str, T]]:
-    """In the process: the function that asks."""
-
-    def answers(paths: Sequence[str]) -> dict[str, T]:
-        found: dict[str, T] = {}
-
-        def keep(path: str) -> None:
-            found[path] = ask(path)
-
-        # Where many paths are in one directory, one thread waits for all.
-        silent = silent_paths(map(os.path.dirname, paths), seconds, os.path.lexists)
-        silent_paths((path for path in paths if os.path.dirname(path) not in silent), seconds, keep)
-        return dict(found)
-
-    return answers
-
-
-def main() -> None:
-    """The entry point of the process."""
-    # It may be there for long: nobody who reads what the command prints must wait for its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    answer_calls(_ask_in_time)

@@ -8,16 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any, TypeVar
 
-from touchfs.core.errors import SourceError, TouchfsError
+from touchfs.core.errors import SourceError
 
 Task = TypeVar("Task")
 T = TypeVar("T")
-# Of those that look at paths which may not answer, and when a path has taken its time.
-THREADS_MAX = 256
-_NEXT_SECONDS = 0.05
 _ARENA_MAX = -8  # M_ARENA_MAX of <malloc.h>
 
 
@@ -134,44 +130,3 @@ def share_freed_memory() -> None:
 
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
-
-
-def silent_paths(
-    paths: Iterable[str], seconds: float, access: Callable[[str], object], at_once: int = 1
-) -> frozenset[str]:
-    """The paths that do not answer `access` within `seconds`. An error is an answer: who opens the path gets it again.
-
-    One thread tests them in order, or `at_once`, and if a path takes its time, another thread continues with the next.
-    If so many paths hang that no thread is left, all remaining ones count as silent too.
-    """
-    todo = deque(dict.fromkeys(paths))
-    in_progress: dict[threading.Thread, tuple[str, float]] = {}
-    ended = threading.Event()
-
-    def work() -> None:
-        me = threading.current_thread()
-        try:
-            while True:
-                in_progress[me] = "", monotonic()
-                path = todo.popleft()
-                in_progress[me] = path, monotonic()
-                with suppress(TouchfsError):
-                    access(path)
-        except IndexError:
-            pass
-        finally:
-            in_progress.pop(me, None)
-            ended.set()
-
-    threads = 0
-    while todo or in_progress:
-        now = monotonic()
-        waiting = [now - since for _, since in list(in_progress.values())]
-        if todo and threads < THREADS_MAX and (threads < at_once or all(waited > _NEXT_SECONDS for waited in waiting)):
-            threads += 1
-            start_thread(work, name=f"look-{threads}")
-        elif waiting and min(waiting) > seconds and (not todo or threads == THREADS_MAX):
-            break
-        ended.wait(_NEXT_SECONDS)
-        ended.clear()
-    return frozenset([*todo, *(path for path, _ in list(in_progress.values()) if path)])

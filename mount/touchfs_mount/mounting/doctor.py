@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
@@ -40,6 +41,9 @@ _MOUNTING = "fuse"
 _NOT_LISTED = frozenset({"all", "dev", "interop", "bench"})
 # A requirement, as in the metadata of packages: `fsspec[http]>=2023.6; extra == "s3"`.
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[([\w-]+)\])?[^;]*;.*\bextra == ["']([\w-]+)["']""")
+
+# Each reads and parses all that a package tells of itself.
+_version, _requires = cache(version), cache(requires)
 
 
 class Rating(StrEnum):
@@ -203,7 +207,7 @@ def _extras() -> Iterator[Finding]:
             found, advice = f"{' and '.join(missing)} not installed", install_hint(extra)
             yield Finding(Rating.BAD, subject, found, advice)
         else:
-            yield Finding(Rating.GOOD, subject, ", ".join(f"{name} {version(name)}" for name in packages))
+            yield Finding(Rating.GOOD, subject, ", ".join(f"{name} {_version(name)}" for name in packages))
     if absent:
         found = f"not installed, and each needed for some data only: {', '.join(absent)}"
         yield Finding(Rating.NOTE, "extras", found, f"{install_hint(absent[0])}, for example, or {install_hint('all')}")
@@ -212,7 +216,7 @@ def _extras() -> Iterator[Finding]:
 def _packages(package: str, extra: str) -> list[str]:
     """The packages that an extra of an installed package needs, and those that the extras of these need."""
     found = []
-    for match in filter(None, map(_REQUIREMENT.match, requires(package) or [])):
+    for match in filter(None, map(_REQUIREMENT.match, _requires(package) or [])):
         name, its_extra, needed_by = match.groups()
         if needed_by == extra:
             found.append(name)
@@ -223,7 +227,7 @@ def _packages(package: str, extra: str) -> list[str]:
 
 def _is_installed(package: str) -> bool:
     try:
-        version(package)
+        _version(package)
     except PackageNotFoundError:
         return False
     return True

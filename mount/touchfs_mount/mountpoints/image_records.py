@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from touchfs.core.errors import TouchfsError, map_os_errors
-from touchfs.posix.helper_process import answers_in_time
 from touchfs.posix.mounts import Mount, mounts, reached
 from touchfs.posix.trust import atomic_own_file, open_trusted
+from touchfs.registry.silent import answers_in_time
 from touchfs.source.fingerprint import Fingerprint, fingerprint_at
 from touchfs_mount.mountpoints.erofs import KIND
 

@@ -1,0 +1,13 @@
+"""A mount namespace without the mounts of other tests and programs.
+
+A new namespace has all of these. A command that looks at all mounts would find those that are killed. And a daemon goes
+on while its mount is in any namespace, but other tests wait for its end.
+"""
+
+# For a shell in the new namespace. One of the mounts may hang.
+FORGET_OTHERS = "umount --all --types fuse.touchfs,fuse.touchfs-control --internal-only --no-canonicalize --lazy"
+
+
+def own_mounts(script: str) -> list[str]:
+    """A command that runs the script in such a namespace."""
+    return ["unshare", "--mount", "--propagation", "private", "bash", "-c", f"{FORGET_OTHERS}\n{script}"]
