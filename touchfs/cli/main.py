@@ -21,8 +21,7 @@ from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import complain, discard_stdout, log_to_stderr, open_closed_streams
 from touchfs.core.errors import MountError, TouchfsError, UsageError
-from touchfs.core.extras import DISTRIBUTION
-from touchfs.posix.interpreter import leave_out_pandas
+from touchfs.core.extras import DISTRIBUTION, leave_out_pandas
 from touchfs.source.remote import SESSION_VARIABLE
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from touchfs.cli.terminal import log_to_stderr
 from touchfs.core.errors import UsageError
+from touchfs.core.extras import leave_out_pandas
 from touchfs.posix import interpreter
 from touchfs.posix.threads import start_thread
 
@@ -86,7 +87,7 @@ class _Context(ForkServerContext):
 def _follow_parent(setting: str | None) -> None:
     """Leave signals to the parent. If that is killed, this process ends too."""
     interpreter.restore(setting)
-    interpreter.leave_out_pandas()
+    leave_out_pandas()
     log_to_stderr()
     interpreter.ignore_signals()
     start_thread(_end_with_parent, name="parent")

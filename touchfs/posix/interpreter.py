@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from touchfs.core.extras import leave_out_pandas
 from touchfs.posix.processes import signal_when_parent_ends
 
 _VARIABLE = "PYTHONSAFEPATH"
@@ -46,21 +47,6 @@ def follow(parent: int, end: int) -> None:
     signal_when_parent_ends(end)
     leave_out_pandas()
     end_if_orphaned()  # the parent may have ended before
-
-
-class _NoPandas:
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("processes of touchfs leave pandas out", name=name)
-
-
-def leave_out_pandas() -> None:
-    """Have a process of ours not find pandas, which pyarrow imports at its first array to see whether the values are of
-    it: that takes 0.4 s, and there are none. A user's own program is left alone.
-    """
-    if _NoPandas not in sys.meta_path:
-        sys.meta_path.insert(0, _NoPandas)
 
 
 @contextmanager
