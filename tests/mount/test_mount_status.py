@@ -87,10 +87,10 @@ def test_a_dead_mount_whose_control_mount_has_just_been_removed(mount, speech, m
     """By a mount of somebody else, which removes those of the dead."""
     mounted = mount(speech)
     mounted.crash()
-    (control,) = control_place.found(mounted_at(str(mounted.path)))
+    (control,) = control_place.controls_of(mounted_at(str(mounted.path)))
     subprocess.run(["umount", "--lazy", control.point], check=True)
     os.rmdir(control.point)
-    monkeypatch.setattr(control_place, "found", lambda mounted: [control])
+    monkeypatch.setattr(control_place, "controls_of", lambda mounted: [control])
     with pytest.raises(MountError, match="dead: its daemon is gone"):
         read_control_file(str(mounted.path), "stats")
     assert touchfs("umount", "--lazy", mounted.path).returncode == 0

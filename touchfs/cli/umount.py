@@ -56,7 +56,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
-        controls = control_place.found(mounted)
+        controls = control_place.controls_of(mounted)
         if abort:
             for each in (*controls, mounted):  # they end together
                 abort_requests(each)

@@ -39,6 +39,8 @@ def load_lance() -> ModuleType:
 
 
 class _NoPandas:
+    """A finder of modules that does not find pandas, and leaves all others to the next one."""
+
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":

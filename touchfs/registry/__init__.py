@@ -1,1 +1,1 @@
-"""All kinds of shards and forms: the tables that name them, finding and opening shards. It lies above its members."""
+"""All kinds of shards and forms: tables that name them, finding and opening shards, paths that do not answer."""

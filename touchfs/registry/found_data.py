@@ -1,4 +1,4 @@
-"""Whether data of which something is kept exist still. A process of `silent` asks, which imports little else."""
+"""Find out whether data still exist, for `touchfs storage`. The helper process of `silent` imports little but this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file system says about paths, if it answers. Each access to a file of one that does not waits, maybe for ever.
+"""Look at paths whose file system may not answer. Then any access to a file on it waits, perhaps for ever.
 
 A caller that must not wait first tests all paths in threads: one thread tests them in order, and if a path takes its
 time, another thread continues with the next one. A path that has not answered after some seconds is *silent*, and its
@@ -51,7 +51,7 @@ def silent_paths(paths: Iterable[str], seconds: float, access: Callable[[str], o
             in_progress.pop(me, None)
             ended.set()
 
-    # Stores take a while to answer, also if all is well.
+    # A healthy store takes a while to answer, too.
     at_once = StorageOptions.configured().requests if any(Location.of(path).is_url for path in todo) else 1
     threads = 0
     while todo or in_progress:

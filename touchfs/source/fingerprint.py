@@ -71,7 +71,7 @@ class Fingerprint:
 
 
 def fingerprint_at(path: str) -> Fingerprint | None:
-    """That of a local file; None if there is none, or it may not be looked at."""
+    """The fingerprint of a local file; None if the file is missing or cannot be examined."""
     try:
         return Fingerprint.of(os.stat(path))
     except OSError:

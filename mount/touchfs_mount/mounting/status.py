@@ -152,7 +152,7 @@ def other_owner(mounted: Mount) -> str | None:
 
 def _ask(mounted: Mount, name: str) -> subprocess.Popen[bytes] | int:
     """The process that asks; the number of the error if none can be started, as where Python is closed to this user."""
-    controls = [each.point for each in control_place.found(mounted)]
+    controls = [each.point for each in control_place.controls_of(mounted)]
     command = [sys.executable, "-I", "-S", "-c", _READER, name, mounted.point, *controls]
     nowhere = subprocess.DEVNULL
     try:

@@ -123,7 +123,7 @@ def clean_after(control: Mount) -> None:
             os.rmdir(control.point)
 
 
-def found(mounted: Mount) -> list[Mount]:
+def controls_of(mounted: Mount) -> list[Mount]:
     """The control mount of a mount, which names its device and is of the same user; and dead ones that a mount which
     had the device's number before has left.
 
