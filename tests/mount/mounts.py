@@ -95,11 +95,14 @@ class Mount:
         assert done.returncode == 0, done.stderr
         shown = str(source).partition("?")[0] if "://" in str(source) else source  # a query may be a signature
         assert done.stdout.startswith(f"{shown} is mounted at {path} ("), done.stdout
-        self.pid: int = self.info()["pid"]
-        # It is mounted as soon as the first worker serves.
-        count = self.info()["workers"]
-        controls = int((path / ".touchfs").is_symlink())  # until it has its name, it passes for a worker
-        wait_until(lambda: (len(self.workers()), len(self.control())) == (count, controls))
+        self.pid = self.complete()
+
+    def complete(self) -> int:
+        """The process of the daemon, once all of its others are there: it is mounted as soon as one worker serves."""
+        told = self.info()
+        expected = told["workers"], int((self.path / ".touchfs").is_symlink())
+        wait_until(lambda: (len(workers(told["pid"])), len(serving(told["pid"], "touchfs-control"))) == expected)
+        return int(told["pid"])
 
     def info(self) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(os.getxattr(self.path, "user.touchfs.info"))
@@ -115,11 +118,11 @@ class Mount:
 
     def control(self) -> list[int]:
         """The one that answers requests for control files, unless it has just ended."""
-        return [process for process in self.serving() if name_of(process) == "touchfs-control"]
+        return serving(self.pid, "touchfs-control")
 
     def alone(self) -> list[int]:
         """The one that runs requests with a strike, if there were any."""
-        return [process for process in self.serving() if name_of(process) == "touchfs-alone"]
+        return serving(self.pid, "touchfs-alone")
 
     def processes(self) -> list[int]:
         """All of the mount, and the programs that work beside it."""
@@ -161,21 +164,15 @@ class Mount:
         return runs(self.pid)
 
 
-def serving(daemon: int) -> list[int]:
-    """The processes of a daemon that answer requests: forks of its zygote, and not the programs that this runs."""
-    found = [(zygote, process) for zygote in children(daemon) for process in children(zygote)]
-    return [process for zygote, process in found if command_of(process) == command_of(zygote)]
+def serving(daemon: int, *names: str) -> list[int]:
+    """The processes of a daemon that answer requests: forks of its zygote that have taken their names."""
+    names = names or ("touchfs-worker", "touchfs-control", "touchfs-alone")
+    return [process for zygote in children(daemon) for process in children(zygote) if name_of(process) in names]
 
 
 def workers(daemon: int) -> list[int]:
     """Those that answer requests for data."""
-    return [process for process in serving(daemon) if not name_of(process).startswith("touchfs-")]
-
-
-def command_of(process: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    return b""
+    return serving(daemon, "touchfs-worker")
 
 
 def name_of(process: int) -> str:

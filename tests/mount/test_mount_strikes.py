@@ -51,7 +51,7 @@ class FatalMount(Mount):
         environment = {**os.environ, **environment}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        self.pid = self.info()["pid"]
+        self.pid = self.complete()
 
     def ran(self, what: str) -> int:
         """How often something was run that ends who runs it, or is slow."""

@@ -51,7 +51,7 @@ def run_worker(
     With `clone` (for kernels that cannot send requests again) the worker reads from a clone of the descriptor that no
     other process has. So the kernel fails its requests at once when it dies, instead of leaving them to hang.
     """
-    worker = _begin(shared, number)
+    worker = _begin(shared, number, "touchfs-worker")
     if clone:
         clone_session(descriptor)
     os.set_blocking(descriptor, False)
@@ -72,8 +72,7 @@ def run_alone(
     serving: Serving, descriptor: int, shared: Shared, timeout_seconds: float | None, orphaned: Callable[[], None]
 ) -> int:
     """Run the process for requests with a strike. Returns `DRAINED`."""
-    worker = _begin(shared, shared.alone)
-    call_oneself("touchfs-alone")
+    worker = _begin(shared, shared.alone, "touchfs-alone")
     _, waiting = serving.answers()
     pool = Pool(worker.running[IN_THREAD:], PoolLimits(timeout_seconds=timeout_seconds))
     connection = KernelConnection(descriptor)
@@ -87,8 +86,7 @@ def run_control(
     serving: Serving, session: ControlSession, shared: Shared, *, clone: bool, orphaned: Callable[[], None]
 ) -> int:
     """Run the process of the control directory. Returns the exit status, `SESSION_ENDED` or `DRAINED`."""
-    worker = _begin(shared, shared.control)
-    call_oneself("touchfs-control")
+    worker = _begin(shared, shared.control, "touchfs-control")
     if clone:
         clone_session(session.descriptor)
     directory = serving.control(worker)
@@ -97,7 +95,8 @@ def run_control(
     return DRAINED if has_drained else SESSION_ENDED
 
 
-def _begin(shared: Shared, number: int) -> Worker:
+def _begin(shared: Shared, number: int, name: str) -> Worker:
+    call_oneself(name)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(ignored, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_SECONDS)
