@@ -30,7 +30,7 @@ from touchfs.indexing import list_dataset
 
 SHARDS = 8
 MEMBERS = 4
-MANY = 15_000
+MANY = 1000
 
 
 @pytest.fixture(autouse=True)
@@ -228,21 +228,29 @@ def test_the_background_goes_on_when_it_is_killed(mount, tars, index):
     wait_until(lambda: mounted.info()["samples"] == SHARDS * MEMBERS)
 
 
-@pytest.fixture(scope="module")
-def big(tmp_path_factory) -> Path:
-    """A tar that takes a third of a second to index."""
-    return write_tar(tmp_path_factory.mktemp("big") / "big.tar", {f"{n:06}.txt": b"%d\n" % n for n in range(MANY)})
+@pytest.fixture
+def stopped(mount, tars, tmp_path) -> Iterator[tuple[Mount, int, Path]]:
+    """A mount, the process that indexes in its background, which has begun with a tar and gets no time from others, and
+    the lock that this holds.
+    """
+    (tmp_path / "big").mkdir()
+    write_tar(tmp_path / "big/big.tar", {f"{n:06}.txt": b"%d\n" % n for n in range(MANY)})
+    with slow(tmp_path / "big", tmp_path / "slow") as files:
+        (tars / "big.tar").symlink_to(files.path / "big.tar")
+        lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
+        files.take(0, reads=1000)  # it does not end before it is stopped
+        mounted = mount(tars, "--indexing", "background")
+        wait_until(lock.exists)
+        (pid,) = indexers(mounted)
+        os.kill(pid, signal.SIGSTOP)
+        files.take(0)
+        yield mounted, pid, lock
 
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
-def test_nobody_waits_for_the_background(mount, tars, big, index, end):
-    """Which may get no time from other processes: whoever wants the very shard that it indexes does that."""
-    os.link(big, tars / "big.tar")
-    lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
-    mounted = mount(tars, "--indexing", "background")
-    wait_until(lock.exists)
-    (pid,) = indexers(mounted)
-    os.kill(pid, signal.SIGSTOP)
+def test_nobody_waits_for_the_background(stopped, index, end):
+    """Whoever wants the very shard that it indexes does that."""
+    mounted, pid, lock = stopped
     reader = subprocess.run(["cat", mounted.path / "shards/big/000007.txt"], stdout=subprocess.PIPE, timeout=60)
     assert reader.stdout == b"7\n"
     os.kill(pid, end)
@@ -254,14 +262,9 @@ def test_nobody_waits_for_the_background(mount, tars, big, index, end):
     assert mounted.info()["internal_errors"] == 0
 
 
-def test_a_key_does_not_wait_for_a_process_of_low_priority(mount, tars, big, index):
+def test_a_key_does_not_wait_for_a_process_of_low_priority(stopped, index):
     """Once a reader waits for all, they are indexed as fast as the machine can."""
-    os.link(big, tars / "big.tar")
-    lock = Path(f"{catalog_of(tars, 'big')}.background.lock")
-    mounted = mount(tars, "--indexing", "background")
-    wait_until(lock.exists)
-    [slow_one] = indexers(mounted)
-    os.kill(slow_one, signal.SIGSTOP)  # as if others had all of the time
+    mounted, slow_one, _ = stopped
     assert os.getpriority(os.PRIO_PROCESS, slow_one) == os.getpriority(os.PRIO_PROCESS, 0) + 10
     reader = subprocess.Popen(["readlink", mounted.path / "by-key" / "t6-0.txt"], stdout=subprocess.PIPE, text=True)
     [fast_one] = wait_until(lambda: [pid for pid in indexers(mounted) if pid != slow_one])

@@ -109,7 +109,7 @@ def test_it_ends_where_no_more_fits(put, fetching, room, count):
 
 @pytest.mark.parametrize("way", ["unmount", pytest.param("kill", marks=pytest.mark.variant)])
 def test_it_ends_with_the_mount(put, fetching, way):
-    sample = put("a")
+    sample = put("a", 5 * SIZE)  # the first of its requests waits for nothing, the second one for an hour
     mounted, _ = fetching("--prefetch-rate", "1k")
     (fetcher,) = wait_until(lambda: fetchers(mounted))
     assert (mounted.path / "shards/a/a.bin").read_bytes() == sample, "a reader waits for nobody"
