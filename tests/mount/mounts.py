@@ -167,7 +167,8 @@ class Mount:
 def serving(daemon: int, *names: str) -> list[int]:
     """The processes of a daemon that answer requests: forks of its zygote that have taken their names."""
     names = names or ("touchfs-worker", "touchfs-control", "touchfs-alone")
-    return [process for zygote in children(daemon) for process in children(zygote) if name_of(process) in names]
+    found = [process for zygote in children(daemon) for process in children(zygote)]
+    return [process for process in found if name_of(process) in names and runs(process)]
 
 
 def workers(daemon: int) -> list[int]:
