@@ -210,7 +210,7 @@ def test_an_iterator_goes_on_over_a_dataset_that_has_grown(growing):
     growing.grow()
     done = run("next", "train")
     assert done.returncode == 2
-    assert f"`touchfs iterator restore --extend {growing.data} train` goes on with what is left" in done.stderr.decode()
+    assert b"go on with what is left" in done.stderr and b"`touchfs iterator restore` does with --extend" in done.stderr
     done = run("restore", "train", "--extend")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"touchfs: 6 samples of the old order left, then 2 new samples\n"
@@ -231,7 +231,7 @@ def test_a_mixture_goes_on_over_a_dataset_that_has_grown(growing):
     assert not run("create", "train", "--spec", json.dumps(spec)).stderr
     came = growing.keys(2)
     growing.grow()
-    assert b"iterator restore --extend" in run("next", "train").stderr
+    assert b"`touchfs iterator restore`" in run("next", "train").stderr
     if growing.is_mounted:
         (growing.where / ".touchfs/iterators/train/token").write_text('{"extend": true}')
     else:
@@ -277,7 +277,7 @@ def test_batches_by_length_go_on_over_a_dataset_that_has_grown(touchfs, tmp_path
     )
     assert (came, said) == (["b/00000000"], "")
     add_texts(data, "a")
-    assert b"iterator restore --extend" in run("next").stderr
+    assert b"`touchfs iterator restore`" in run("next").stderr
     done = run("restore", "--extend")
     assert done.stderr == b"touchfs: 2 batches of the old order left, then 4 new batches\n"
     assert [run("next").stdout[:-1] for _ in range(7)] == [b"0000000%d" % number for number in (2, 3, 0, 1, 2, 3)] + [
@@ -311,7 +311,7 @@ def test_what_cannot_go_on_over_a_dataset_that_has_grown_says_so(touchfs, tmp_pa
     )
     add_texts(data, "b")
     said = run("next").stderr
-    assert b"put the old one back, or restart by writing to reset 1" in said and b"--extend" not in said
+    assert b"put the old one back, or restart by writing 1 or" in said and b"--extend" not in said
     assert b"follows from the lengths of all that has come, and its sources" in run("restore", "--extend").stderr
 
 

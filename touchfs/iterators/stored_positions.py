@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from shlex import quote as shell_quote
 from typing import Any, NamedTuple
 
 from touchfs.core.errors import FormatError, NotFoundError, UsageError
@@ -48,10 +46,6 @@ class StoredPosition(NamedTuple):
         spec, base, steps, error = found
         return spec, base, steps, error
 
-    def _name(self) -> str:
-        (name,) = self.connection.execute("SELECT name FROM iterator WHERE id = ?", (self.iterator,)).fetchone()
-        return os.fsdecode(bytes(name))
-
     def graph(self) -> LiveGraph:
         return self.graphs.of(self.iterator, self.row()[0])
 
@@ -66,7 +60,7 @@ class StoredPosition(NamedTuple):
         except FormatError as error:
             raise UsageError("its position is damaged: writing 1 to reset starts it again") from error
         except UsageError as error:
-            raise UsageError(_lost(graph, self._name(), base or "")) from error
+            raise UsageError(_lost(graph, base or "")) from error
         return graph
 
     def asked_graph(self) -> LiveGraph:
@@ -181,20 +175,20 @@ def _position(samples: AnySamples, item: dict[str, Any]) -> int:
     return position
 
 
-def _lost(graph: LiveGraph, name: str, base: str) -> str:
+def _lost(graph: LiveGraph, base: str) -> str:
     """Return the error text for a stored position that the changed dataset does not have."""
     try:
         epoch = f"in epoch {graph.root.epoch_of(from_json(base)['state'])}, "
     except (KeyError, TypeError, ValueError, FormatError):  # it is of another graph
         epoch = ""
-    restore = f"touchfs iterator restore --extend {shell_quote(graph.samples[0].dataset.source)} {shell_quote(name)}"
     grow = (
-        f'`{restore}` goes on with what is left and then with what is new, as {{"extend": true}} in token does, or '
+        'go on with what is left and then with what is new by writing {"extend": true} to token, '
+        "as `touchfs iterator restore` does with --extend, or "
         if _can_grow(graph.root)
         else ""
     )
     return (
         "the dataset has changed since, or is opened with other overlays or lists of ids: "
-        f"put the old one back, or {grow}restart by writing to reset 1 or "
-        f'{{"epoch": N}}; it was {epoch}at the state {base}'
+        f"put the old one back, or {grow}restart by writing 1 or "
+        f'{{"epoch": N}} to reset; it was {epoch}at the state {base}'
     )
