@@ -403,6 +403,11 @@ def test_the_number_of_a_mount_whose_daemon_is_about_to_exit(monkeypatch):
     with socket.socket(socket.AF_UNIX) as before:
         before.bind(mountpoint._address("0:4242424"))
         threading.Timer(0.2, before.close).start()
-        with mountpoint.liveness_socket("mnt"):
-            assert not mountpoint.wait_for_end("0:4242424", 0.1)
-    assert mountpoint.wait_for_end("0:4242424", 0.1)
+        with mountpoint.liveness_socket("mnt"), mountpoint.daemon_of("0:4242424") as daemon:
+            assert not mountpoint.wait_for_end(daemon, 0.1)
+    with mountpoint.daemon_of("0:4242424") as ended:
+        assert mountpoint.wait_for_end(ended, 0.1)
+    with mountpoint.liveness_socket("mnt"):
+        first = mountpoint.daemon_of("0:4242424")
+    with mountpoint.liveness_socket("mnt"), first:
+        assert mountpoint.wait_for_end(first, 60), "of the mount that had the number, not of this one"

@@ -44,9 +44,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     from touchfs_mount.mountpoints import control_place
     from touchfs_mount.mountpoints.image_records import image_at
     from touchfs_mount.mountpoints.mountpoint import abort as abort_requests
-    from touchfs_mount.mountpoints.mountpoint import resolve, unmount, wait_for_end
-
-    from touchfs.posix.mounts import mounts
+    from touchfs_mount.mountpoints.mountpoint import daemon_of, resolve, unmount, wait_for_end
 
     for mountpoint in mountpoints:
         path = resolve(mountpoint)
@@ -56,20 +54,19 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
         mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
-        controls = control_place.controls_of(mounted)
+        controls, others = control_place.controls_of(mounted), _others(mounted)
         if abort:
             for each in (*controls, mounted):  # they end together
                 abort_requests(each)
-        # Programs keep their open files in an aborted mount: it would be busy.
-        if lazy or abort:
-            unmount(path, lazy=True)
-        else:
-            _unmount_unused(path, unmount)
-        if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
-            log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
-        elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
-            message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
-            log.warning(message, path)
+        with daemon_of(mounted.device) as daemon:
+            # Programs keep their open files in an aborted mount: it would be busy.
+            if lazy or abort:
+                unmount(path, lazy=True)
+            else:
+                _unmount_unused(path, unmount)
+            if not (_is_mounted_elsewhere(path, others) or lazy or abort or wait_for_end(daemon, END_SECONDS)):
+                message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
+                log.warning(message, path)
         for control in controls:
             control_place.clean_after(control)
 
@@ -79,20 +76,34 @@ def _unmount_image(mounted: Mount, record: ImageRecord, *, lazy: bool) -> None:
     from touchfs_mount.mountpoints import image_records
     from touchfs_mount.mountpoints.erofs import detach
 
-    from touchfs.posix.mounts import mounts
-
-    path = mounted.point
+    path, others = mounted.point, _others(mounted)
     if lazy:
         detach(path, lazy=True)
     else:
         _unmount_unused(path, detach)
-    if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
-        log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
+    if _is_mounted_elsewhere(path, others):
         return
     image_records.remove(mounted.device)
     if record.is_created:
         with suppress(OSError):
             os.rmdir(path)
+
+
+def _others(mounted: Mount) -> set[Mount]:
+    """All other mounts of a file system. Once that is unmounted, a new one may have its number."""
+    from touchfs.posix.mounts import mounts
+
+    return {each for each in mounts() if each.device == mounted.device and each != mounted}
+
+
+def _is_mounted_elsewhere(path: str, others: set[Mount]) -> bool:
+    """True if some of these mounts are still there, which is told."""
+    from touchfs.posix.mounts import mounts
+
+    left = [each.point for each in mounts() if each in others]
+    if left:
+        log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(left))
+    return bool(left)
 
 
 def _unmount_unused(path: str, unmount: Callable[[str], None]) -> None:

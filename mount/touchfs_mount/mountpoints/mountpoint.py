@@ -230,7 +230,7 @@ def users(path: str) -> list[str]:
 
 @contextlib.contextmanager
 def liveness_socket(path: str) -> Iterator[None]:
-    """A listening socket that shows that the daemon of the mount at `path` lives. `wait_for_end` waits for its end.
+    """A listening socket that shows that the daemon of the mount at `path` lives. `daemon_of` finds it.
 
     A socket is closed however its process ends. Its name is the device number, which no other mount has while this one
     is in use. The name is abstract, so no file is left behind, and `umount` need not know our directories.
@@ -251,19 +251,29 @@ def liveness_socket(path: str) -> Iterator[None]:
         yield
 
 
-def wait_for_end(device: str, seconds: float) -> bool:
-    """Wait until the daemon of a mount has exited: after unmounting it may still remove a directory. False if it goes
-    on after so many seconds.
+def daemon_of(device: str) -> socket.socket:
+    """A connection to the daemon of a mount, made before that is unmounted: the next mount may get the number.
+
+    It is not connected if the daemon has exited.
     """
-    with socket.socket(socket.AF_UNIX) as waiting:
-        waiting.settimeout(seconds)
-        try:
-            waiting.connect(_address(device))
-            waiting.recv(1)
-        except TimeoutError:
-            return False
-        except OSError:
-            pass  # it has exited
+    connection = socket.socket(socket.AF_UNIX)
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        connection.connect(_address(device))
+    return connection
+
+
+def wait_for_end(daemon: socket.socket, seconds: float) -> bool:
+    """Wait until a daemon has exited: after unmounting it may still remove a directory. False if it goes on after so
+    many seconds.
+    """
+    daemon.settimeout(seconds)
+    try:
+        daemon.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        pass  # it has exited
     return True
 
 
