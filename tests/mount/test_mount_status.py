@@ -219,6 +219,21 @@ def test_an_info_that_touchfs_does_not_write_is_named(planted, text):
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 
+@pytest.mark.usefixtures("as_root")
+def test_a_control_mount_that_is_older_than_a_mount_is_asked_last(mount, speech, plant, tmp_path):
+    """It is of a mount that had the number of the device, and whose daemon is about to exit."""
+    mounted = mount(speech, "--control", "none")
+    device, later = mounted_at(str(mounted.path)).device, tmp_path / "later"
+    older, _ = plant("", source=device, kind=control_place.KIND)
+    later.mkdir()
+    subprocess.run(["mount", "--bind", mounted.path, later], check=True)
+    subprocess.run(["umount", mounted.path], check=True)
+    newer, _ = plant("", source=device, kind=control_place.KIND)
+    found = control_place.controls_of(mounted_at(str(later)))
+    assert [each.point for each in found] == [str(newer), str(older)]
+    assert touchfs("umount", later).returncode == 0
+
+
 @pytest.mark.parametrize("options", [(), ("--control", "none")])
 def test_a_dead_control_mount_of_one_that_had_the_number_before(mount, speech, plant, options):
     """A mount gets the lowest number of a device that is free; a control mount tells whose it is by that."""

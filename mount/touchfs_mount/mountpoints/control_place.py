@@ -124,12 +124,15 @@ def clean_after(control: Mount) -> None:
 
 
 def controls_of(mounted: Mount) -> list[Mount]:
-    """The control mount of a mount, which names its device and is of the same user; and dead ones that a mount which
-    had the device's number before has left.
+    """The control mount of a mount, which names its device and is of the same user; and those that a mount which had
+    the device's number before has left, dead or about to end: they come last, as they were mounted before it.
 
     They are not found by the link `.touchfs`, which the user who mounts may let lead anywhere.
     """
-    return [each for each in mounts() if _is_control_of(each, mounted)]
+    listed = list(mounts())  # in the order in which they were mounted, but in a copy of a mount namespace
+    controls = [each for each in listed if _is_control_of(each, mounted)]
+    first = next((place for place, each in enumerate(listed) if each.device == mounted.device), 0)
+    return sorted(controls, key=lambda each: listed.index(each) < first)
 
 
 def _is_control_of(each: Mount, mounted: Mount) -> bool:
