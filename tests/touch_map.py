@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +49,9 @@ def touched_lines() -> Lines:
     """Read what all processes of a run under coverage have written."""
     lines: Lines = defaultdict(lambda: defaultdict(int))
     for part in DATA.glob("data.*"):
-        data = sqlite3.connect(part)
-        for path, name, bits in data.execute(QUERY):
-            lines[str(Path(path).relative_to(ROOT))][name] |= int.from_bytes(bits, "little")
-        data.close()
+        with closing(sqlite3.connect(part)) as data, suppress(sqlite3.DatabaseError):  # of a process that was killed
+            for path, name, bits in data.execute(QUERY):
+                lines[str(Path(path).relative_to(ROOT))][name] |= int.from_bytes(bits, "little")
     return lines
 
 
