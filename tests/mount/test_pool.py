@@ -95,9 +95,11 @@ def test_up_to_a_bound_beyond_which_they_are_refused(loop):
     one.wait_for(one.ask("0"))
 
 
-def test_what_finds_no_thread_at_the_bound_is_refused(loop):
+def test_what_finds_no_thread_at_the_bound_is_refused(loop, monkeypatch):
     one = loop(threads=8, share_threads=2, threads_max=10)
-    calls = [one.hang(f"{i}") for i in range(30)]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(module, "HUNG_SECONDS", 1000)  # later ones would be refused at once
+        calls = [one.hang(f"{i}") for i in range(30)]
     wait_until(lambda: one.turn() or len(one.answered) == 30 - (10 - module.RESERVED))
     assert all(isinstance(call.error, SourceTimeoutError) for call in one.answered)
     wait_until(lambda: one.turn() or [call for call in calls if call not in one.answered] == one.pool.hanging)
