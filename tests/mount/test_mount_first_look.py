@@ -249,7 +249,7 @@ def stopped(mount, tars, tmp_path) -> Iterator[tuple[Mount, int, Path]]:
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 def test_nobody_waits_for_the_background(stopped, index, end):
-    """Whoever wants the very shard that it indexes does that."""
+    """A reader who wants the very shard that it indexes has it indexed by a worker."""
     mounted, pid, lock = stopped
     reader = subprocess.run(["cat", mounted.path / "shards/big/000007.txt"], stdout=subprocess.PIPE, timeout=60)
     assert reader.stdout == b"7\n"

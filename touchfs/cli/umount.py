@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from touchfs.core.errors import MountError
+from touchfs.posix.mounts import Mount, mounts
 
 if TYPE_CHECKING:
     from touchfs_mount.mountpoints.image_records import ImageRecord
-
-    from touchfs.posix.mounts import Mount
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +90,11 @@ def _unmount_image(mounted: Mount, record: ImageRecord, *, lazy: bool) -> None:
 
 def _others(mounted: Mount) -> set[Mount]:
     """All other mounts of a file system. Once that is unmounted, a new one may have its number."""
-    from touchfs.posix.mounts import mounts
-
     return {each for each in mounts() if each.device == mounted.device and each != mounted}
 
 
 def _is_mounted_elsewhere(path: str, others: set[Mount]) -> bool:
     """True if some of these mounts are still there, which is told."""
-    from touchfs.posix.mounts import mounts
-
     left = [each.point for each in mounts() if each in others]
     if left:
         log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(left))

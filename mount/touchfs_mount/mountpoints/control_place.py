@@ -129,10 +129,9 @@ def controls_of(mounted: Mount) -> list[Mount]:
 
     They are not found by the link `.touchfs`, which the user who mounts may let lead anywhere.
     """
-    listed = list(mounts())  # in the order in which they were mounted, but in a copy of a mount namespace
-    controls = [each for each in listed if _is_control_of(each, mounted)]
+    listed = list(mounts())  # in the order of mounting, except in a copy of a mount namespace
     first = next((place for place, each in enumerate(listed) if each.device == mounted.device), 0)
-    return sorted(controls, key=lambda each: listed.index(each) < first)
+    return [each for each in (*listed[first:], *listed[:first]) if _is_control_of(each, mounted)]
 
 
 def _is_control_of(each: Mount, mounted: Mount) -> bool:
